@@ -1,0 +1,1 @@
+"""What a DAG is; knows no neural network."""

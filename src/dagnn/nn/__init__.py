@@ -1,0 +1,1 @@
+"""Modules; thin over the operations in :mod:`dagnn.ops`."""

@@ -1,0 +1,496 @@
+r"""The model of the paper: layers of the DAG recurrence, both directions, and a readout."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from dagnn.graph.checks import check_batch, check_same_device
+from dagnn.graph.schedule import LevelSchedule, Sweep
+from dagnn.nn.aggregators import make_aggregator
+from dagnn.nn.cells import make_cell
+from dagnn.nn.fused import fused_kind, fused_states
+from dagnn.nn.readout import Readout
+from dagnn.ops.recurrence import check_backend, choose_backend
+from dagnn.ops.reference import layer_states
+
+__all__ = ["DAGNN", "DAGNNLayer", "NodeStates"]
+
+
+class NodeStates(NamedTuple):
+    """Every node's states: ``states.forward[l]`` is :math:`h^l`, ``[N, C]`` or ``[N, H]``."""
+
+    forward: list[Tensor]
+    reverse: list[Tensor]
+
+
+class DAGNNLayer(nn.Module):
+    r"""One layer in one direction: an aggregator :math:`G` and a cell :math:`F`.
+
+    .. math::
+        h_v^{\ell} = F^{\ell}\Bigl( h_v^{\ell-1},\;
+        G^{\ell}\bigl(\{h_u^{\ell} \mid u \in \mathcal{P}(v)\}, h_v^{\ell-1}\bigr) \Bigr)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        *,
+        aggregator: str = "attention",
+        cell: str = "gru",
+        edge_types: int | None = None,
+        edge_channels: int | None = None,
+        tie_edge_weight: bool = False,
+    ) -> None:
+        super().__init__()
+        self.aggregator = make_aggregator(
+            aggregator,
+            in_channels,
+            hidden_channels,
+            edge_types=edge_types,
+            edge_channels=edge_channels,
+            tie_edge_weight=tie_edge_weight,
+        )
+        arity = edge_types if aggregator == "concat" else None
+        self.cell = make_cell(
+            cell, in_channels, self.aggregator.message_channels, hidden_channels, arity
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        sweep: Sweep,
+        edge_type: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+    ) -> Tensor:
+        """States ``[N, H]`` from inputs ``[N, C]``; nodes level-major, edges by slot."""
+        edge = self.aggregator.embed_edges(edge_type, edge_attr)
+        return layer_states(x, sweep, self.aggregator, self.cell, edge)
+
+
+class DAGNN(nn.Module):
+    r"""Directed acyclic graph neural network, equations (3) to (8) of
+    `Thost and Chen (2021) <https://arxiv.org/abs/2101.07965>`_.
+
+    With :math:`h_v^0 = x_v`, in every layer :math:`\ell = 1, \dots, L` and in the order of the DAG:
+
+    .. math::
+        m_v^{\ell} &= \sum_{u \in \mathcal{P}(v)} \alpha_{vu}^{\ell} h_u^{\ell}, \qquad
+        \alpha_{vu}^{\ell} = \operatorname*{softmax}_{u \in \mathcal{P}(v)} \bigl(
+        {w_1^{\ell}}^{\top} h_v^{\ell-1} + {w_2^{\ell}}^{\top} h_u^{\ell}
+        + {w_3^{\ell}}^{\top} y_{\tau(u,v)} \bigr) \\
+        h_v^{\ell} &= \mathrm{GRU}^{\ell}\bigl(h_v^{\ell-1},\; m_v^{\ell}\bigr)
+
+    and the same on the reverse DAG with parameters of its own (:math:`\tilde h`). The graph is
+
+    .. math::
+        h_{\mathcal{G}} = \mathrm{FC}\Bigl(
+        \operatorname*{max}_{v \in \mathcal{T}} \big\|_{\ell=0}^{L} h_v^{\ell} \;\Big\|\;
+        \operatorname*{max}_{u \in \mathcal{S}} \big\|_{\ell=0}^{L} \tilde h_u^{\ell} \Bigr)
+
+    where :math:`\mathcal{T}` are the nodes without successors and :math:`\mathcal{S}` those
+    without predecessors. Nodes without predecessors receive the message zero.
+
+    Args:
+        in_channels: Width :math:`C` of the node features.
+        hidden_channels: Width :math:`H` of the states.
+        num_layers: The number of layers :math:`L`.
+        out_channels: Width of the output; without it, there is no final linear layer and the
+            output is the pooled states, :math:`D (C + L H)` wide in :math:`D` directions.
+        bidirectional: Whether to process the reverse DAG too.
+        aggregator: ``"attention"`` (additive), ``"dot_attention"``, ``"dynamic_attention"``,
+            ``"gated_sum"``, ``"gated_edge_sum"``, ``"sum"``, ``"mean"``, ``"max"``, ``"mul"``,
+            ``"epsilon_sum"`` or ``"concat"``; see :mod:`dagnn.nn.aggregators`.
+        cell: ``"gru"``, ``"lstm"`` (Tree-LSTM's), ``"linear"`` or ``"tanh"``; see
+            :mod:`dagnn.nn.cells`.
+        readout: ``"max"``, ``"mean"``, ``"sum"`` or ``"attention"``.
+        readout_nodes: ``"targets"`` (in reverse: sources) or ``"all"``.
+        edge_types: The number of edge types; each gets a trainable embedding :math:`y_\tau`.
+        edge_channels: The width of edge features; :math:`y` is then a linear map of them.
+        tie_edge_weight: Whether :math:`w_3 = w_1`, as in the paper's experiments.
+        dropout: Dropout on the states passed from one layer to the next, as in
+            :class:`torch.nn.GRU`.
+        backend: ``"auto"`` or ``"reference"``.
+        readout_layers: ``"all"`` pools the concatenation over layers 0 to L, ``"last"`` the last
+            layer's states alone, as models without a notion of layers do.
+
+    Shapes:
+        * **input:** node features ``[N, C]``, edges ``[2, E]``, edge types ``[E]``, edge features
+          ``[E, edge_channels]``, batch vector ``[N]``
+        * **output:** ``[B, out_channels]``
+
+    Example:
+        >>> import torch
+        >>> model = DAGNN(in_channels=4, hidden_channels=8, out_channels=3, bidirectional=True)
+        >>> edge_index = torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
+        >>> model(torch.randn(4, 4), edge_index).shape
+        torch.Size([1, 3])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int = 2,
+        out_channels: int | None = None,
+        *,
+        bidirectional: bool = False,
+        aggregator: str = "attention",
+        cell: str = "gru",
+        readout: str = "max",
+        readout_nodes: str = "targets",
+        edge_types: int | None = None,
+        edge_channels: int | None = None,
+        tie_edge_weight: bool = False,
+        dropout: float = 0.0,
+        backend: str = "auto",
+        readout_layers: str = "all",
+    ) -> None:
+        super().__init__()
+        sizes = {
+            "in_channels": in_channels,
+            "hidden_channels": hidden_channels,
+            "num_layers": num_layers,
+            "out_channels": out_channels,
+            "edge_types": edge_types,
+            "edge_channels": edge_channels,
+        }
+        for name, size in sizes.items():
+            if size is not None and size < 1:
+                raise ValueError(f"expected {name} >= 1, got {size}")
+        if readout_nodes not in ("targets", "all"):
+            raise ValueError(f"expected readout_nodes 'targets' or 'all', got {readout_nodes!r}")
+        if readout_layers not in ("all", "last"):
+            raise ValueError(f"expected readout_layers 'all' or 'last', got {readout_layers!r}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"expected 0 <= dropout < 1, got {dropout}")
+        self.in_channels = in_channels
+        self.hidden_channels = hidden_channels
+        self.num_layers = num_layers
+        self.bidirectional = bidirectional
+        self.readout_nodes = readout_nodes
+        self.readout_layers = readout_layers
+        self.edge_types = edge_types
+        self.edge_channels = edge_channels
+        self.dropout = dropout
+        self.backend = backend
+
+        def layers() -> nn.ModuleList:
+            return nn.ModuleList(
+                DAGNNLayer(
+                    in_channels if layer == 0 else hidden_channels,
+                    hidden_channels,
+                    aggregator=aggregator,
+                    cell=cell,
+                    edge_types=edge_types,
+                    edge_channels=edge_channels,
+                    tie_edge_weight=tie_edge_weight,
+                )
+                for layer in range(num_layers)
+            )
+
+        width = hidden_channels
+        if readout_layers == "all":
+            width = in_channels + num_layers * hidden_channels
+        self.forward_layers = layers()
+        self.reverse_layers = layers() if bidirectional else nn.ModuleList()
+        self._fused_kind = fused_kind(
+            self.forward_layers[0].aggregator, self.forward_layers[0].cell
+        )
+        check_backend(backend, self._fused_kind)
+        self.forward_readout = Readout(width, readout)
+        self.reverse_readout = Readout(width, readout) if bidirectional else None
+        pooled = 2 * width if bidirectional else width
+        self.out_channels = pooled if out_channels is None else out_channels
+        self.lin = None if out_channels is None else nn.Linear(pooled, out_channels)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        for module in self.modules():
+            if module is not self and hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+    def forward(
+        self,
+        x: Tensor | Data,
+        edge_index: Tensor | None = None,
+        edge_type: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        schedule: LevelSchedule | None = None,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        r"""One vector per graph.
+
+        Args:
+            x: Node features, or a PyG ``Data`` or ``Batch`` that holds all the other arguments.
+                ``[N, C]``
+            edge_index: Edges. Not needed with :obj:`schedule`. ``[2, E]``
+            edge_type: Edge types, if the model has :obj:`edge_types`. ``[E]``
+            edge_attr: Edge features, if the model has :obj:`edge_channels`.
+                ``[E, edge_channels]``
+            batch: The graph of every node, ascending; by default all nodes are one graph. A
+                graph without nodes pools to zero. ``[N]``
+            schedule: The schedule of this very graph, if it is already there. It is trusted.
+            batch_size: The number of graphs; by default the last entry of :obj:`batch` plus one.
+
+        Returns:
+            Graph vectors. ``[B, out_channels]``
+        """
+        graph = self._read(x, edge_index, edge_type, edge_attr, batch, schedule, batch_size)
+        pooled = self._pool(graph, self._states(graph))  # [B, S * (C + L * H)]
+        return pooled if self.lin is None else self.lin(pooled)
+
+    def embed_nodes(
+        self,
+        x: Tensor | Data,
+        edge_index: Tensor | None = None,
+        edge_type: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        schedule: LevelSchedule | None = None,
+    ) -> NodeStates:
+        r"""Every node's states per direction and layer, for tasks on nodes.
+
+        Takes the arguments of :meth:`forward`; ``states.forward[l]`` is :math:`h^l` and
+        ``states.reverse[l]`` :math:`\tilde h^l`, with :math:`h^0 = \tilde h^0 = x`, in the order
+        of the nodes. Without :obj:`bidirectional`, ``states.reverse`` is empty.
+        """
+        graph = self._read(x, edge_index, edge_type, edge_attr, None, schedule, None)
+        states = self._states(graph)
+        directions = [
+            [graph.x, *(h[d][rank] for h in states)] for d, rank in enumerate(graph.schedule.rank)
+        ]
+        return NodeStates(directions[0], directions[1] if self.bidirectional else [])
+
+    def _states(self, graph: _Graph) -> list[Tensor]:
+        """States of layers 1 to L, level-major, directions stacked. ``[S, N, H]`` each"""
+        backend = choose_backend(self.backend, self._fused_kind, graph.x.device, graph.x.dtype)
+        if backend == "reference":
+            return self._reference_states(graph)
+        return fused_states(
+            graph.x,
+            graph.schedule,
+            [self.forward_layers, self.reverse_layers][: graph.schedule.num_directions],
+            graph.edge_type,
+            graph.edge_attr,
+            self.dropout if self.training else 0.0,
+            backend,
+        )
+
+    def _reference_states(self, graph: _Graph) -> list[Tensor]:
+        directions = [(graph.schedule.forward, self.forward_layers)]
+        if graph.schedule.reverse is not None:
+            directions.append((graph.schedule.reverse, self.reverse_layers))
+        columns = []
+        for sweep, layers in directions:
+            h = graph.x[sweep.order]
+            edge_type = None if graph.edge_type is None else graph.edge_type[sweep.pred_edge]
+            edge_attr = None if graph.edge_attr is None else graph.edge_attr[sweep.pred_edge]
+            states: list[Tensor] = []
+            for layer in layers:
+                if states:
+                    h = nn.functional.dropout(states[-1], self.dropout, self.training)
+                states.append(layer(h, sweep, edge_type, edge_attr))
+            columns.append(states)
+        return [torch.stack(row) for row in zip(*columns, strict=True)]
+
+    def _pool(self, graph: _Graph, states: list[Tensor]) -> Tensor:
+        """Concatenate layers 0 to L of the readout's nodes, pool each graph, join directions."""
+        schedule = graph.schedule
+        if self.readout_nodes == "targets":
+            nodes = [schedule.targets, schedule.sources][: states[0].size(0)]
+        else:
+            nodes = [*schedule.order]
+        # One gather per layer for both directions: its gradient is then one scatter.
+        places = [
+            rank[n] + d * schedule.num_nodes
+            for d, (rank, n) in enumerate(zip(schedule.rank, nodes, strict=False))
+        ]
+        place, node = torch.cat(places), torch.cat(nodes)
+        pooled = states if self.readout_layers == "all" else states[-1:]
+        rows = [h.flatten(0, 1)[place] for h in pooled]
+        if self.readout_layers == "all":
+            rows.insert(0, graph.x[node])
+        row = torch.cat(rows, dim=-1)  # [T + U, C + L * H]
+        index = place.new_zeros(()).expand(len(place))
+        if graph.batch is not None:
+            index = graph.batch[node]
+        sizes = [len(n) for n in nodes]
+        readouts = [self.forward_readout, self.reverse_readout]
+        return torch.cat(
+            [
+                readout(r, i, graph.batch_size)
+                for readout, r, i in zip(
+                    readouts, row.split(sizes), index.split(sizes), strict=False
+                )
+            ],
+            dim=-1,
+        )
+
+    def _read(
+        self,
+        x: Tensor | Data,
+        edge_index: Tensor | None,
+        edge_type: Tensor | None,
+        edge_attr: Tensor | None,
+        batch: Tensor | None,
+        schedule: LevelSchedule | None,
+        batch_size: int | None,
+    ) -> _Graph:
+        """Check the arguments and bring them into one form."""
+        levels = reverse_levels = None
+        if isinstance(x, Data):
+            data = x
+            if edge_index is not None or edge_type is not None or edge_attr is not None:
+                raise ValueError(
+                    "expected either a PyG Data or tensors, got a Data and edge tensors beside it"
+                )
+            x, edge_index, edge_type, edge_attr = (
+                data.get(name) for name in ("x", "edge_index", "edge_type", "edge_attr")
+            )
+            batch = data.get("batch") if batch is None else batch
+            if batch is not None and batch_size is None:
+                batch_size = getattr(data, "num_graphs", None)
+            levels, reverse_levels = data.get("level"), data.get("reverse_level")
+            if x is None:
+                raise ValueError(
+                    f"expected data.x with node features [num_nodes, {self.in_channels}], got None"
+                )
+        if not isinstance(x, Tensor):
+            raise TypeError(f"expected x as a torch.Tensor or a PyG Data, got {type(x).__name__}")
+        # A model uses the edge information it was made for; the rest of a Data is ignored.
+        edge_type = edge_type if self.edge_types is not None else None
+        edge_attr = edge_attr if self.edge_channels is not None else None
+        check_same_device(
+            x=x,
+            edge_index=edge_index,
+            edge_type=edge_type,
+            edge_attr=edge_attr,
+            batch=batch,
+            schedule=None if schedule is None else schedule.forward.order,
+            parameters=next(self.parameters()),
+        )
+        self._check_features(x)
+        num_nodes = x.size(0)
+        # With a ready schedule on an accelerator, values are trusted: reading them would make
+        # the host wait for the device in every step.
+        may_read = x.device.type == "cpu" or schedule is None
+        if schedule is None:
+            if edge_index is None:
+                raise ValueError("expected edge_index or schedule, got neither")
+            schedule = LevelSchedule.from_edge_index(
+                edge_index, num_nodes, levels, reverse_levels, reverse=self.bidirectional
+            )
+        elif schedule.num_nodes != num_nodes:
+            raise ValueError(
+                f"expected features of all {schedule.num_nodes} nodes of the schedule, "
+                f"got {num_nodes} rows"
+            )
+        elif edge_index is not None and edge_index.shape[1:] != (schedule.num_edges,):
+            raise ValueError(
+                f"expected the schedule of this very graph, with {schedule.num_edges} edges, "
+                f"got edge_index of shape {list(edge_index.shape)} beside it"
+            )
+        elif self.bidirectional and schedule.num_directions == 1:
+            raise ValueError(
+                "expected a schedule with both directions for a bidirectional model, got one "
+                "with the forward direction alone; build it with reverse=True"
+            )
+        if not self.bidirectional:
+            schedule = schedule.forward_only()
+        self._check_edges(edge_type, edge_attr, schedule.num_edges, may_read)
+        if batch is None:
+            batch_size = 1 if batch_size is None else batch_size
+        elif may_read or batch_size is None:
+            batch_size = check_batch(batch, num_nodes, batch_size)
+            _check_edges_stay_inside(batch, schedule)
+        return _Graph(x, edge_type, edge_attr, batch, batch_size or 0, schedule)
+
+    def _check_features(self, x: Tensor) -> None:
+        if x.dim() != 2 or x.size(1) != self.in_channels:
+            raise ValueError(
+                f"expected node features of shape [num_nodes, {self.in_channels}], "
+                f"got {list(x.shape)}"
+            )
+        if not x.is_floating_point():
+            raise TypeError(
+                f"expected floating point node features, got {x.dtype}; embed or one-hot encode "
+                "categories, or convert with x.float()"
+            )
+        self._check_dtype("node features", x)
+
+    def _check_dtype(self, name: str, value: Tensor) -> None:
+        dtype = next(self.parameters()).dtype
+        if value.dtype != dtype and not torch.is_autocast_enabled(value.device.type):
+            raise TypeError(
+                f"expected {name} of the model's dtype {dtype}, got {value.dtype}; convert either "
+                "with .to(dtype)"
+            )
+
+    def _check_edges(
+        self, edge_type: Tensor | None, edge_attr: Tensor | None, num_edges: int, may_read: bool
+    ) -> None:
+        if self.edge_types is not None:
+            if edge_type is None:
+                raise ValueError(
+                    f"expected edge_type, since the model has edge_types={self.edge_types}; "
+                    "got None"
+                )
+            if edge_type.dtype != torch.long or edge_type.shape != (num_edges,):
+                raise ValueError(
+                    f"expected edge_type of dtype torch.int64 and shape [{num_edges}], one per "
+                    f"edge, got {edge_type.dtype} and {list(edge_type.shape)}"
+                )
+            if may_read and num_edges and not torch.compiler.is_compiling():
+                low, high = (int(value) for value in edge_type.aminmax())
+                if low < 0 or high >= self.edge_types:
+                    raise ValueError(
+                        f"expected edge types from 0 to {self.edge_types} (exclusive), "
+                        f"got {low if low < 0 else high}"
+                    )
+        if self.edge_channels is not None:
+            if edge_attr is None or edge_attr.shape != (num_edges, self.edge_channels):
+                found = None if edge_attr is None else list(edge_attr.shape)
+                raise ValueError(
+                    f"expected edge_attr of shape [{num_edges}, {self.edge_channels}], got {found}"
+                )
+            self._check_dtype("edge_attr", edge_attr)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.in_channels}, {self.hidden_channels}, num_layers={self.num_layers}, "
+            f"out_channels={self.out_channels}, bidirectional={self.bidirectional}, "
+            f"readout_nodes={self.readout_nodes!r}, readout_layers={self.readout_layers!r}, "
+            f"dropout={self.dropout}, backend={self.backend!r}"
+        )
+
+
+class _Graph(NamedTuple):
+    """Checked arguments of a call."""
+
+    x: Tensor  # [N, C]
+    edge_type: Tensor | None  # [E]
+    edge_attr: Tensor | None  # [E, edge_channels]
+    batch: Tensor | None  # [N]
+    batch_size: int
+    schedule: LevelSchedule
+
+
+def _check_edges_stay_inside(batch: Tensor, schedule: LevelSchedule) -> None:
+    if torch.compiler.is_compiling():
+        return
+    sweep = schedule.forward
+    graph = batch[sweep.order]  # by position
+    target = torch.repeat_interleave(sweep.pred_ptr.diff(), output_size=sweep.num_edges)
+    crossing = graph[sweep.pred] != graph[target]
+    if bool(crossing.any()):
+        slot = int(crossing.nonzero()[0])
+        u, v = int(sweep.order[sweep.pred[slot]]), int(sweep.order[target[slot]])
+        raise ValueError(
+            f"expected edges inside one graph, got edge {u} -> {v} from graph {int(batch[u])} to "
+            f"graph {int(batch[v])}"
+        )

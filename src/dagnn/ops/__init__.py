@@ -1,0 +1,1 @@
+"""The DAG recurrence: the one operation everything rests on."""

@@ -1,0 +1,302 @@
+"""The DAG recurrence as one operator: a stack of layers, all directions, forward and backward.
+
+``torch.ops.dagnn.recurrence`` is registered with a schema, a fake implementation and an autograd
+formula, so that ``torch.compile``, ``torch.export``, activation checkpointing and DDP see one
+opaque, differentiable node, whatever backend runs inside.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dagnn.graph.schedule import LevelSchedule
+from dagnn.ops import stack
+
+__all__ = ["BACKENDS", "check_backend", "choose_backend", "stack_states"]
+
+BACKENDS = ("auto", "reference", "cpu", "triton")
+
+
+def check_backend(backend: str, kind: tuple[str, str] | None) -> None:
+    """Refuse a backend that cannot run a model, whatever the device."""
+    if backend not in BACKENDS:
+        raise ValueError(f"expected backend to be one of {', '.join(BACKENDS)}, got {backend!r}")
+    if backend in ("cpu", "triton") and kind is None:
+        raise ValueError(
+            f"expected aggregator 'attention' or 'gated_sum' and cell 'gru' or 'linear' with "
+            f"backend={backend!r}; other combinations run with backend='reference' or 'auto'"
+        )
+
+
+def choose_backend(
+    backend: str, kind: tuple[str, str] | None, device: torch.device, dtype: torch.dtype
+) -> str:
+    """The backend that runs: the one asked for by name, or refused; or the best available."""
+    if backend == "reference" or kind is None:
+        return "reference"
+    refusal = {"cpu": _why_not_cpu, "triton": _why_not_triton}
+    if backend != "auto":
+        reason = refusal[backend](device, dtype)
+        if reason is not None:
+            raise ValueError(f"backend={backend!r} cannot run this: {reason}")
+        return backend
+    for candidate in ("cpu", "triton"):
+        if refusal[candidate](device, dtype) is None:
+            return candidate
+    return "reference"
+
+
+def _why_not_cpu(device: torch.device, dtype: torch.dtype) -> str | None:
+    if device.type != "cpu":
+        return f"expected tensors on the CPU, got {device}"
+    if dtype not in (torch.float32, torch.float64):
+        return f"expected float32 or float64, got {dtype}"
+    return None
+
+
+def _why_not_triton(device: torch.device, dtype: torch.dtype) -> str | None:
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed (it comes with PyTorch's GPU builds)"
+    if dtype != torch.float32:
+        return f"expected float32 tensors (use autocast for lower precision), got {dtype}"
+    if device.type != "cuda" and not _interpreting():
+        return (
+            f"expected tensors on a CUDA device, got {device}; set TRITON_INTERPRET=1 before "
+            "Python starts to run the kernels in Triton's interpreter"
+        )
+    return None
+
+
+def _interpreting() -> bool:
+    from triton import knobs
+
+    return bool(knobs.runtime.interpret)
+
+
+def stack_states(
+    x: Tensor,
+    schedule: LevelSchedule,
+    parameters: Sequence[Sequence[Sequence[Tensor]]],
+    edge_scores: Sequence[Tensor],
+    kind: tuple[str, str],
+    backend: str,
+) -> list[Tensor]:
+    r"""The states of a stack of layers, in all directions of the schedule.
+
+    Args:
+        x: Node features in the order of the nodes ``[N, C]``, or level-major ``[S, N, C]``.
+        schedule: The order of computation, with one direction or two.
+        parameters: ``parameters[layer][direction]`` lists the tensors named in
+            :data:`dagnn.ops.stack.CELL_PARAMETERS` and ``AGGREGATOR_PARAMETERS``.
+        edge_scores: Per layer, the term that each edge adds to its attention score, by slot
+            (``[S, E]``); empty if edges have none.
+        kind: The aggregator (``"attention"``, ``"gated_sum"``) and the cell (``"gru"``,
+            ``"linear"``).
+        backend: ``"cpu"`` or ``"triton"``.
+
+    Returns:
+        Per layer, level-major states ``[S, N, H]``.
+    """
+    flat = [tensor for layer in parameters for direction in layer for tensor in direction]
+    save = torch.is_grad_enabled() and any(
+        tensor.requires_grad for tensor in (x, *flat, *edge_scores)
+    )
+    graph = stack.Graph(*(getattr(schedule, name) for name in stack.Graph._fields))
+    out: list[Tensor] = torch.ops.dagnn.recurrence(
+        x,
+        list(graph),
+        flat,
+        list(edge_scores),
+        *kind,
+        len(parameters),
+        backend,
+        _precision(x.device),
+        save,
+    )
+    return out[: len(parameters)]
+
+
+def _precision(device: torch.device) -> str:
+    """The precision of products that PyTorch's own settings ask for."""
+    if device.type == "cpu":
+        return "fp32"
+    if torch.is_autocast_enabled(device.type):
+        half = torch.get_autocast_dtype(device.type)
+        return "bf16" if half == torch.bfloat16 else "fp16"
+    return {"highest": "fp32", "high": "tf32", "medium": "bf16"}[
+        torch.get_float32_matmul_precision()
+    ]
+
+
+def _load(backend: str) -> Any:
+    # Lazily, since Triton is not there on every machine.
+    return importlib.import_module(f"dagnn.ops.{backend}")
+
+
+def _nest(flat: list[Tensor], num_layers: int, directions: int) -> list[list[list[Tensor]]]:
+    size = len(flat) // (num_layers * directions)
+    rows = [flat[i : i + size] for i in range(0, len(flat), size)]
+    return [rows[i : i + directions] for i in range(0, len(rows), directions)]
+
+
+@torch.library.custom_op("dagnn::recurrence", mutates_args=())
+def _recurrence(
+    x: Tensor,
+    graph: list[Tensor],
+    parameters: list[Tensor],
+    edge_scores: list[Tensor],
+    aggregator: str,
+    cell: str,
+    num_layers: int,
+    backend: str,
+    precision: str,
+    save: bool,
+) -> list[Tensor]:
+    """States of every layer, then (with :obj:`save`) what each layer keeps for backward."""
+    directions = graph[0].size(0)
+    with torch.autocast(x.device.type, enabled=False):
+        states, saved = stack.forward(
+            _load(backend),
+            aggregator,
+            cell,
+            x,
+            stack.Graph(*graph),
+            _nest(parameters, num_layers, directions),
+            list(edge_scores) or [None] * num_layers,
+            precision,
+            save,
+        )
+    return states + [tensor for keep in saved for tensor in keep if tensor is not None]
+
+
+@_recurrence.register_fake
+def _(
+    x: Tensor,
+    graph: list[Tensor],
+    parameters: list[Tensor],
+    edge_scores: list[Tensor],
+    aggregator: str,
+    cell: str,
+    num_layers: int,
+    backend: str,
+    precision: str,
+    save: bool,
+) -> list[Tensor]:
+    directions, nodes = graph[0].shape
+    hidden = parameters[1].size(1)
+    states = [x.new_empty(directions, nodes, hidden) for _ in range(num_layers)]
+    saved = []
+    for _ in range(num_layers if save else 0):
+        if cell == "gru":
+            saved.append(x.new_empty(directions, nodes, 4 * hidden))
+        saved.append(x.new_empty(directions, nodes, hidden))
+        width = (graph[4].size(1),) if aggregator == "attention" else (nodes, 2 * hidden)
+        saved.append(x.new_empty(directions, *width))
+    return states + saved
+
+
+@torch.library.custom_op("dagnn::recurrence_backward", mutates_args=())
+def _recurrence_backward(
+    grads: list[Tensor],
+    x: Tensor,
+    graph: list[Tensor],
+    parameters: list[Tensor],
+    edge_scores: list[Tensor],
+    outputs: list[Tensor],
+    aggregator: str,
+    cell: str,
+    num_layers: int,
+    backend: str,
+    precision: str,
+    need_x: bool,
+) -> list[Tensor]:
+    """Gradients of the parameters and the edge scores as they came, then (if needed) of x."""
+    directions = graph[0].size(0)
+    states, kept = list(outputs[:num_layers]), outputs[num_layers:]
+    size = len(kept) // num_layers
+    saved = [
+        stack.Saved(*((None,) if size == 2 else ()), *kept[i : i + size])  # type: ignore[arg-type]
+        for i in range(0, len(kept), size)
+    ]
+    with torch.autocast(x.device.type, enabled=False):
+        grad_x, parameter_grads, score_grads = stack.backward(
+            _load(backend),
+            aggregator,
+            cell,
+            list(grads),
+            x,
+            states,
+            saved,
+            stack.Graph(*graph),
+            _nest(parameters, num_layers, directions),
+            list(edge_scores) or [None] * num_layers,
+            precision,
+            need_x,
+        )
+    out = [tensor for layer in parameter_grads for direction in layer for tensor in direction]
+    if edge_scores:
+        out += [score for score in score_grads if score is not None]
+    return out if grad_x is None else [*out, grad_x]
+
+
+@_recurrence_backward.register_fake
+def _(
+    grads: list[Tensor],
+    x: Tensor,
+    graph: list[Tensor],
+    parameters: list[Tensor],
+    edge_scores: list[Tensor],
+    outputs: list[Tensor],
+    aggregator: str,
+    cell: str,
+    num_layers: int,
+    backend: str,
+    precision: str,
+    need_x: bool,
+) -> list[Tensor]:
+    like = [*parameters, *edge_scores, *([x] if need_x else [])]
+    return [tensor.new_empty(tensor.shape) for tensor in like]
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    x, graph, parameters, edge_scores, *ctx.settings, save = inputs
+    if not save:
+        raise RuntimeError("expected save=True for a call that is differentiated, got save=False")
+    ctx.set_materialize_grads(False)
+    ctx.sizes = len(graph), len(parameters), len(edge_scores)
+    ctx.save_for_backward(x, *graph, *parameters, *edge_scores, *output)
+
+
+def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    x, *rest = ctx.saved_tensors
+    pieces = []
+    for size in ctx.sizes:
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    graph, parameters, edge_scores = pieces
+    num_layers = ctx.settings[2]
+    given = [
+        torch.zeros_like(state) if grad is None else grad
+        for state, grad in zip(rest[:num_layers], grads[:num_layers], strict=True)
+    ]
+    need_x = ctx.needs_input_grad[0]
+    out = torch.ops.dagnn.recurrence_backward(
+        given, x, graph, parameters, edge_scores, rest, *ctx.settings, need_x
+    )
+    scores_from, scores_to = len(parameters), len(parameters) + len(edge_scores)
+    grad_x = out[-1] if need_x else None
+    return (
+        grad_x,
+        [None] * len(graph),
+        out[:scores_from],
+        out[scores_from:scores_to],
+        *[None] * (len(ctx.settings) + 1),
+    )
+
+
+_recurrence.register_autograd(_backward, setup_context=_setup_context)

@@ -1,0 +1,257 @@
+r"""The backend-independent part of the fused recurrence: what needs no loop over levels.
+
+A stack of layers in all directions at once. Per layer, the input half of the cell is one large
+product before the level loop, and all weight gradients are a few large products after it; the
+level loop itself is the backend's (:mod:`dagnn.ops.cpu`, :mod:`dagnn.ops.triton`).
+
+The layout that makes this cheap: a GRU's four pre-activations stand side by side in one buffer,
+
+    ``gates`` ``[S, N, 4H]`` = ``( n's input part | r | z | n's message part )``
+
+The input product fills the first three blocks, the recurrent product of a level adds to the last
+three, and after the activations the buffer holds what the backward pass needs, :math:`(n, r, z,
+W_{hn} m + b_{hn})`. The gradients come back in the same layout: the first three blocks are the
+gradient of the input product, the last three that of the recurrent product.
+
+A linear cell has one block, which is at once the input product, the sum, and the state.
+
+All tensors are level-major and have a leading direction, :math:`S \in \{1, 2\}`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["Backend", "Graph", "Layer", "LayerGradients", "Saved", "backward", "forward"]
+
+
+class Graph(NamedTuple):
+    """The tensors of a schedule that the recurrence reads."""
+
+    order: Tensor  # [S, N]
+    rank: Tensor  # [S, N]
+    level_ptr: Tensor  # [S, D + 1]
+    pred_ptr: Tensor  # [S, N + 1]
+    pred: Tensor  # [S, E]
+    succ_ptr: Tensor  # [S, N + 1]
+    succ: Tensor  # [S, E]
+    succ_slot: Tensor  # [S, E]
+
+
+class Layer(NamedTuple):
+    """One layer's parameters as the level loop wants them, directions stacked."""
+
+    recurrent: Tensor  # [S, 3H, H] (r, z, n) for a GRU, [S, H, H] for a linear cell
+    key: Tensor | None  # [S, H] attention
+    gate_map: Tensor | None  # [S, 2H, H] gated sum: gate, then map
+    gate_bias: Tensor | None  # [S, H]
+    edge_score: Tensor | None  # [S, E] by slot
+
+
+class Saved(NamedTuple):
+    """What a layer's forward pass leaves for its backward pass."""
+
+    gates: Tensor | None  # [S, N, 4H] (n, r, z, W_hn m + b_hn); a linear cell has none
+    message: Tensor  # [S, N, H]
+    # attention: the weights [S, E] by slot; gated sum: the gate and the map [S, N, 2H]
+    aggregate: Tensor
+
+
+class LayerGradients(NamedTuple):
+    gates: Tensor  # [S, N, 4H], or [S, N, H] for a linear cell
+    edge_score: Tensor | None  # attention: [S, E]
+    key_score: Tensor | None  # attention: [S, N], the sum of edge_score's gradient over successors
+    gate_map: Tensor | None  # gated sum: [S, N, 2H], before the sigmoid
+
+
+class Backend(Protocol):
+    """The level loop of one layer."""
+
+    def forward(
+        self, cell: str, gates: Tensor, layer: Layer, graph: Graph, precision: str, save: bool
+    ) -> tuple[Tensor, Saved | None]:
+        """States ``[S, N, H]`` from a gates buffer that holds the input part (it is consumed)."""
+        ...
+
+    def backward(
+        self,
+        cell: str,
+        grad: Tensor,
+        h: Tensor,
+        saved: Saved,
+        layer: Layer,
+        graph: Graph,
+        precision: str,
+    ) -> LayerGradients:
+        """Gradients from that of the states ``[S, N, H]`` (it is consumed)."""
+        ...
+
+
+# A layer's parameters come flat, as torch.library wants them: the cell's, then the aggregator's,
+# each for all directions.
+CELL_PARAMETERS = {
+    "gru": ("weight_ih", "weight_hh", "bias_ih", "bias_hh"),
+    "linear": ("input.weight", "message.weight", "input.bias"),
+}
+AGGREGATOR_PARAMETERS = {
+    "attention": ("query.weight", "key.weight"),
+    "gated_sum": ("gate.weight", "gate.bias", "map.weight"),
+}
+
+
+def parameters_per_layer(aggregator: str, cell: str) -> int:
+    return len(CELL_PARAMETERS[cell]) + len(AGGREGATOR_PARAMETERS[aggregator])
+
+
+class _Packed(NamedTuple):
+    input_weight: Tensor  # [S, 3H, C] (n, r, z) or [S, H, C]
+    bias: Tensor  # [S, 4H] (n, r, z, n's message part) or [S, H]
+    layer: Layer
+
+
+def _pack(
+    aggregator: str, cell: str, parameters: list[list[Tensor]], edge_score: Tensor | None
+) -> _Packed:
+    """Stack directions, and put the blocks of a GRU into the order of the gates buffer."""
+    stacked = [torch.stack(p) for p in zip(*parameters, strict=True)]
+    if cell == "gru":
+        weight_ih, recurrent, bias_ih, bias_hh = stacked[:4]
+        hidden = recurrent.size(2)
+        input_weight = weight_ih.roll(hidden, 1)  # (r, z, n) -> (n, r, z)
+        bias = torch.cat([bias_ih.roll(hidden, 1), bias_hh[:, 2 * hidden :]], 1)
+        bias[:, hidden : 3 * hidden] += bias_hh[:, : 2 * hidden]
+        rest = stacked[4:]
+    else:
+        input_weight, recurrent, bias = stacked[:3]
+        rest = stacked[3:]
+    key = gate_map = gate_bias = None
+    if aggregator == "attention":
+        key = rest[1].flatten(1)  # the query's weight cancels in the softmax
+    else:
+        gate_map, gate_bias = torch.cat([rest[0], rest[2]], 1), rest[1]
+    return _Packed(input_weight, bias, Layer(recurrent, key, gate_map, gate_bias, edge_score))
+
+
+def forward(
+    backend: Backend,
+    aggregator: str,
+    cell: str,
+    x: Tensor,
+    graph: Graph,
+    parameters: list[list[list[Tensor]]],
+    edge_scores: list[Tensor | None],
+    precision: str,
+    save: bool,
+) -> tuple[list[Tensor], list[Saved]]:
+    """States ``[S, N, H]`` of every layer, and what the backward pass needs."""
+    below = x[graph.order] if x.dim() == 2 else x  # [S, N, C]
+    states, saved = [], []
+    for layer_parameters, edge_score in zip(parameters, edge_scores, strict=True):
+        packed = _pack(aggregator, cell, layer_parameters, edge_score)
+        gates = _input_product(below, packed, precision)
+        below, keep = backend.forward(cell, gates, packed.layer, graph, precision, save)
+        states.append(below)
+        if keep is not None:
+            saved.append(keep)
+    return states, saved
+
+
+def _input_product(below: Tensor, packed: _Packed, precision: str) -> Tensor:
+    width, bias_width = packed.input_weight.size(1), packed.bias.size(1)
+    gates = below.new_empty(*below.shape[:2], bias_width)
+    for d in range(below.size(0)):
+        # torch.addmm rather than baddbmm: each writes straight into its block of the buffer.
+        torch.addmm(
+            packed.bias[d, :width],
+            below[d],
+            packed.input_weight[d].t(),
+            out=gates[d, :, :width],
+        )
+    if bias_width > width:
+        gates[:, :, width:] = packed.bias[:, None, width:]
+    return gates
+
+
+def backward(
+    backend: Backend,
+    aggregator: str,
+    cell: str,
+    grads: list[Tensor | None],
+    x: Tensor,
+    states: list[Tensor],
+    saved: list[Saved],
+    graph: Graph,
+    parameters: list[list[list[Tensor]]],
+    edge_scores: list[Tensor | None],
+    precision: str,
+    need_x: bool,
+) -> tuple[Tensor | None, list[list[list[Tensor]]], list[Tensor | None]]:
+    """Gradients of x, of all parameters (as they came) and of the edge scores."""
+    parameter_grads: list[list[list[Tensor]]] = []
+    score_grads: list[Tensor | None] = []
+    above: Tensor | None = None  # gradient that the layer above sends to this layer's states
+    for i in reversed(range(len(states))):
+        below = states[i - 1] if i else x[graph.order] if x.dim() == 2 else x
+        packed = _pack(aggregator, cell, parameters[i], edge_scores[i])
+        grad = _sum(grads[i], above, states[i])
+        out = backend.backward(cell, grad, states[i], saved[i], packed.layer, graph, precision)
+        weight_grads = _weight_gradients(cell, out, below, states[i], saved[i], graph)
+        if aggregator == "attention":
+            for d, grad_d in enumerate(weight_grads):
+                grad_d.insert(-1, torch.zeros_like(parameters[i][d][-2]))  # of the query's weight
+        parameter_grads.append(weight_grads)
+        score_grads.append(out.edge_score)
+        if i or need_x:
+            width = packed.input_weight.size(1)
+            above = torch.bmm(out.gates[:, :, :width], packed.input_weight)  # [S, N, C]
+    grad_x = None
+    if need_x and x.dim() == 3:
+        grad_x = above
+    elif need_x:
+        assert above is not None
+        # Every node has one position per direction: a gather, and a fixed order of the sum.
+        grad_x = above[0][graph.rank[0]]
+        if above.size(0) == 2:
+            grad_x += above[1][graph.rank[1]]
+    return grad_x, parameter_grads[::-1], score_grads[::-1]
+
+
+def _sum(grad: Tensor | None, above: Tensor | None, like: Tensor) -> Tensor:
+    """A fresh tensor, since the backend consumes it."""
+    if above is not None:
+        return above if grad is None else above.add_(grad)
+    return torch.zeros_like(like) if grad is None else grad.contiguous().clone()
+
+
+def _weight_gradients(
+    cell: str, out: LayerGradients, below: Tensor, h: Tensor, saved: Saved, graph: Graph
+) -> list[list[Tensor]]:
+    per_direction = []
+    for d in range(h.size(0)):
+        hidden = h.size(2)
+        gates, message = out.gates[d], saved.message[d]
+        # The message of level 0 is zero. On an accelerator, reading where level 1 starts would
+        # cost more than the product with those zeros.
+        first = int(graph.level_ptr[d, 1]) if h.device.type == "cpu" and h.size(1) else 0
+        bias = gates.sum(0)
+        if cell == "gru":
+            n, rz, n_message = bias[:hidden], bias[hidden : 3 * hidden], bias[3 * hidden :]
+            weight_ih = (gates[:, : 3 * hidden].t() @ below[d]).roll(-hidden, 0)
+            weight_hh = gates[first:, hidden:].t() @ message[first:]
+            grads = [weight_ih, weight_hh, torch.cat([rz, n]), torch.cat([rz, n_message])]
+        else:
+            grads = [gates.t() @ below[d], gates[first:].t() @ message[first:], bias]
+        if out.key_score is not None:
+            grads.append((out.key_score[d] @ h[d]).unsqueeze(0))
+        else:
+            assert out.gate_map is not None
+            gate_map = out.gate_map[d]
+            weight = gate_map.t() @ h[d]
+            gate_bias = gate_map[:, :hidden].sum(0)
+            # Copies, because an operator's outputs must not be views of one another.
+            grads += [weight[:hidden].clone(), gate_bias, weight[hidden:].clone()]
+        per_direction.append(grads)
+    return per_direction
