@@ -14,12 +14,12 @@ from torch_geometric.data import Data
 def dags(draw: st.DrawFn, max_nodes: int = 12, duplicates: bool = True) -> Data:
     """A DAG with shuffled labels and edges; isolated nodes, no nodes and repeated edges occur."""
     n = draw(st.integers(0, max_nodes))
-    pairs = [(u, v) for u in range(n) for v in range(u + 1, n)]
-    edges = (
-        draw(st.lists(st.sampled_from(pairs), max_size=3 * n, unique=not duplicates))
-        if pairs
-        else []
-    )
+    reach = draw(st.integers(1, max(n, 1)))  # short edges make deep graphs, long ones flat graphs
+    edges = []
+    for v in range(1, n):
+        steps = st.integers(1, min(v, reach))
+        edges += [(v - k, v) for k in draw(st.lists(steps, max_size=3, unique=not duplicates))]
+    edges = draw(st.permutations(edges))
     label = draw(st.permutations(range(n)))
     edge_index = torch.tensor([[label[u], label[v]] for u, v in edges], dtype=torch.long)
     return Data(edge_index=edge_index.view(-1, 2).t().contiguous(), num_nodes=n)

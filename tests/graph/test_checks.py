@@ -39,7 +39,7 @@ def test_edge_index(edge_index, error, message) -> None:
 
 def test_edge_index_without_number_of_nodes() -> None:
     check_edge_index(torch.tensor([[0], [10**9]]))
-    with pytest.raises(ValueError, match="from 0 to the number of nodes .* got -1"):
+    with pytest.raises(ValueError, match=r"from 0 to the number of nodes .* got -1"):
         check_edge_index(torch.tensor([[0], [-1]]))
 
 

@@ -210,7 +210,7 @@ def test_longest_path_checks_its_batch() -> None:
         longest_path_length(DIAMOND, batch=torch.tensor([0, 1, 0, 1]))
     with pytest.raises(ValueError, match="one device"):
         longest_path_length(DIAMOND.to("meta"), batch=torch.tensor([0, 0, 0, 0]))
-    with pytest.raises(TypeError, match="batch as a torch.Tensor, got list"):
+    with pytest.raises(TypeError, match=r"batch as a torch.Tensor, got list"):
         longest_path_length(DIAMOND, batch=[0, 0, 0, 0])
 
 

@@ -237,7 +237,7 @@ def _level_sort(edge_index: Tensor, levels: Tensor) -> _Sorted:
     level_ptr = _level_pointers(levels.gather(1, order))
 
     ends = edge_index if directions == 1 else torch.cat([edge_index, edge_index.flip(0)])
-    ends = ends.view(directions, 2 * num_edges)
+    ends = ends.reshape(directions, 2 * num_edges)
     source, target = rank.gather(1, ends).view(directions, 2, num_edges).unbind(1)  # [S, E] each
     target, pred_edge = torch.sort(target, dim=1, stable=True)
     pred = source.gather(1, pred_edge)

@@ -195,7 +195,10 @@ def _(
         if cell == "gru":
             saved.append(x.new_empty(directions, nodes, 4 * hidden))
         saved.append(x.new_empty(directions, nodes, hidden))
-        width = (graph[4].size(1),) if aggregator == "attention" else (nodes, 2 * hidden)
+        width: tuple[int, ...] = (nodes, 2 * hidden)
+        if aggregator == "attention":
+            # Triton keeps scores and each node's log-sum-exp, the CPU the weights themselves.
+            width = (graph[4].size(1) + (nodes if backend == "triton" else 0),)
         saved.append(x.new_empty(directions, *width))
     return states + saved
 

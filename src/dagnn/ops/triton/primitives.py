@@ -1,0 +1,97 @@
+"""Pieces that both kernels share: synchronisation between levels, and the product's precision."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# Whether kernels run in Triton's interpreter, which has no inline assembly.
+INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+
+__all__ = ["arrive", "dot", "fresh", "pin", "sigmoid", "split2", "split4", "tanh", "wait"]
+
+
+@triton.jit
+def wait(counter, expected):
+    """Spin until all tiles of the level before have arrived; later loads see what they wrote."""
+    arrived = 0
+    while arrived < expected:
+        arrived = tl.inline_asm_elementwise(
+            "ld.acquire.gpu.global.u32 $0, [$1];",
+            "=r,l",
+            [counter.to(tl.int64, bitcast=True)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+
+
+@triton.jit
+def arrive(counter, tiles):
+    """Announce finished tiles, after all threads of the program have stored them."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, tiles, sem="release", scope="gpu")
+
+
+@triton.jit
+def fresh(row_ptr, column, row_mask, column_mask):
+    """Rows that other programs have written: around the first-level cache. ``[BM, …]``"""
+    return tl.load(
+        row_ptr[:, None] + column[None, :],
+        mask=row_mask[:, None] & column_mask[None, :],
+        other=0.0,
+        cache_modifier=".cg",
+    )
+
+
+@triton.jit
+def pin(x):
+    """The same values, in the layout that they have.
+
+    The compiler likes to move a change of layout up through arithmetic to the loads. Before a
+    product with few rows, that would make every warp do all the arithmetic (and spill): an
+    opaque move stops it.
+    """
+    if INTERPRETED:
+        return x
+    return tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=False, pack=1
+    )
+
+
+@triton.jit
+def dot(a, b, acc, PRECISION: tl.constexpr):
+    """``acc + a @ b``; ``b`` is in the operands' type already."""
+    if PRECISION == "fp32":
+        return tl.dot(a, b, acc, input_precision="tf32x3")
+    if PRECISION == "tf32":
+        return tl.dot(a, b, acc, input_precision="tf32")
+    return tl.dot(a.to(b.dtype), b, acc)
+
+
+@triton.jit
+def sigmoid(x):
+    return 1 / (1 + tl.exp(-x))
+
+
+@triton.jit
+def tanh(x):
+    # Through exp of a negative number, which cannot overflow.
+    e = tl.exp(-2 * tl.abs(x))
+    t = (1 - e) / (1 + e)
+    return tl.where(x < 0, -t, t)
+
+
+@triton.jit
+def split2(x, M: tl.constexpr, N: tl.constexpr):
+    """The two ``[M, N]`` blocks that stand side by side in ``[M, 2N]``."""
+    return tl.split(tl.permute(tl.reshape(x, (M, 2, N)), (0, 2, 1)))
+
+
+@triton.jit
+def split4(x, M: tl.constexpr, N: tl.constexpr):
+    """The four ``[M, N]`` blocks that stand side by side in ``[M, 4N]``."""
+    left, right = split2(x, M, 2 * N)
+    a, b = split2(left, M, N)
+    c, d = split2(right, M, N)
+    return a, b, c, d
