@@ -100,11 +100,11 @@ def code_graphs(repeats: int, seed: int) -> dict[str, Any]:
 def growth(repeats: int, seed: int) -> list[dict[str, Any]]:
     """Paths, random DAGs and batches of code graphs of growing size."""
     rng = np.random.default_rng(seed)
-    some = Batch.from_data_list(standard_library_graphs(500, seed, next_token=True))
+    some = Batch.from_data_list(standard_library_graphs(100, seed, next_token=True))
     families: dict[str, Callable[[int], tuple[Tensor, int]]] = {
         "path": path,
         "random DAG": lambda n: random_dag(n, rng),
-        "code graphs": lambda n: copies(some, round(n / some.num_nodes)),
+        "code graphs": lambda n: copies(some, max(1, round(n / some.num_nodes))),
     }
     rows = []
     print(f"{'growth':<14}{'nodes':>12}{'edges':>12}{'ms':>10}{'ns per node and edge':>22}")

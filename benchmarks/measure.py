@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from benchmarks.models import DAGNNTask, GRUTask, MPNNTask, Task, make_dagnn
 from benchmarks.timing import Budget, Runner, Samples, interleave, milliseconds, peak_bytes
 from benchmarks.workloads import Workload
 from dagnn import LevelSchedule
+from dagnn.graph.flat import FlatGraphs
 
 __all__ = ["Settings", "measure_workload"]
 
@@ -62,7 +63,7 @@ def measure_workload(workload: Workload, settings: Settings, budget: Budget) -> 
     result["timings"] = [
         {**key._asdict(), **sample.to_json()} for key, sample in samples.items() if sample.values
     ]
-    result["memory"] = _memory(tasks, workload.device)
+    result["memory"] = _memory(tasks, workload.device, budget)
     result["build"] = _time_building(workload, settings)
     result["floor_gflop"] = {
         phase: flop / 1e9
@@ -129,8 +130,13 @@ def _time(
 ) -> dict[_Key, Samples]:
     runners = {}
     for (model, precision), task in tasks.items():
-        runners[_Key(model, precision, "train")] = Runner(task.train_step, precision)
-        runners[_Key(model, precision, "infer")] = Runner(task.infer, precision)
+        train = Runner(task.train_step, precision)
+        infer = Runner(task.infer, precision)
+        if isinstance(task, Task):
+            train = replace(train, prepare=task.train)
+            infer = replace(infer, prepare=task.eval)
+        runners[_Key(model, precision, "train")] = train
+        runners[_Key(model, precision, "infer")] = infer
     start = time.monotonic()
     samples = interleave(runners, device, settings.repeats, settings.seconds_each, budget)
     result["timing_seconds"] = time.monotonic() - start
@@ -141,40 +147,48 @@ def _time(
 
 
 def _memory(
-    tasks: dict[tuple[str, str], Task | Floor], device: torch.device
+    tasks: dict[tuple[str, str], Task | Floor], device: torch.device, budget: Budget
 ) -> list[dict[str, object]]:
     rows = []
     for (model, precision), task in tasks.items():
-        if isinstance(task, Task):
-            peak = peak_bytes(Runner(task.train_step, precision, task.clear), device)
+        if isinstance(task, Task) and not budget.is_spent:
+            runner = Runner(task.train_step, precision, task.train, task.clear)
+            peak = peak_bytes(runner, device)
             task.clear()
             rows.append({"model": model, "precision": precision, "peak_bytes": peak})
     return rows
 
 
 def _time_building(workload: Workload, settings: Settings) -> dict[str, object]:
-    """Collation of graphs with stored levels, and the schedule of the batch."""
+    """A batch with its schedule, from flat tensors and from PyG's ``Data`` with stored levels."""
     device, reverse = workload.device, workload.architecture.bidirectional
+    flat = FlatGraphs.from_data_list(workload.graphs).to(device)
+    indices = list(range(len(flat)))
 
     def collate() -> Batch:
         return Batch.from_data_list(workload.graphs).to(device)
 
     batch = collate()
-    samples: dict[str, list[float]] = {"collate": [], "schedule": []}
+    makers: dict[str, Callable[[], object]] = {
+        "flat": lambda: flat.batch(indices, schedule=True),
+        "collate": collate,
+        "schedule": lambda: LevelSchedule.from_data(batch, reverse=reverse),
+    }
+    samples: dict[str, list[float]] = {name: [] for name in makers}
     for _ in range(1 + settings.repeats):
-        samples["collate"].append(milliseconds(collate, device))
-        samples["schedule"].append(
-            milliseconds(lambda: LevelSchedule.from_data(batch, reverse=reverse), device)
-        )
+        for name, make in makers.items():
+            samples[name].append(milliseconds(make, device))
     return {name: Samples(values[1:]).to_json() for name, values in samples.items()}
 
 
 def _ratios(result: dict[str, Any]) -> list[dict[str, object]]:
     """Per DAGNN backend and precision, its training step beside everything else's."""
-    medians = {_Key(t["model"], t["precision"], t["phase"]): t["median_ms"] for t in result["timings"]}
+    medians = {
+        _Key(t["model"], t["precision"], t["phase"]): t["median_ms"] for t in result["timings"]
+    }
     memory = {(m["model"], m["precision"]): m["peak_bytes"] for m in result["memory"]}
     errors = {(_model_name(c["backend"]), c["precision"]): c for c in result["checks"]}
-    build = sum(part["median_ms"] for part in result["build"].values())
+    build = result["build"]["flat"]["median_ms"]
     rows = []
     for (model, precision), check in errors.items():
         train = medians.get(_Key(model, precision, "train"))
@@ -189,7 +203,8 @@ def _ratios(result: dict[str, Any]) -> list[dict[str, object]]:
             return None if other is None else own / other
 
         gru = [r for r in (over("gru"), over("gru_pair")) if r is not None]
-        reference_memory = memory.get(("dagnn/reference", precision))
+        peak = memory.get((model, precision))
+        reference_peak = memory.get(("dagnn/reference", precision))
         rows.append(
             {
                 "model": model,
@@ -206,9 +221,7 @@ def _ratios(result: dict[str, Any]) -> list[dict[str, object]]:
                 "infer_over_floor": over("floor", "infer", infer),
                 "infer_over_reference": over("dagnn/reference", "infer", infer),
                 "build_over_train": build / train,
-                "memory_over_reference": memory[model, precision] / reference_memory
-                if reference_memory
-                else None,
+                "memory_over_reference": peak / reference_peak if peak and reference_peak else None,
                 "output_error": check["output_error"],
                 "gradient_error": check["gradient_error"],
                 "passed": check["passed"],

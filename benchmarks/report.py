@@ -94,7 +94,7 @@ def _finite(value: Any) -> Any:
 
 def _console() -> Console:
     # In a log, wide enough for all columns.
-    return Console(width=None if sys.stdout.isatty() else 150)
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -107,9 +107,9 @@ def _milliseconds(value: float) -> str:
 
 def print_workloads(workloads: dict[str, dict[str, Any]]) -> None:
     """One row per workload and model."""
-    table = Table(title="Training step and inference: time, and ratios of the training step")
+    table = Table(title="Training step and inference, and ratios of the training step")
     for name in ("workload", "model", "precision"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for name in (
         "train ms", "infer ms", "/ GCN-5", "/ floor", "/ GRU", "/ reference",
         "infer / train", "build / train", "memory / ref.", "max error",
@@ -164,7 +164,7 @@ def _by_model(timings: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, 
 def print_scaling(result: dict[str, Any]) -> None:
     console = _console()
     if "scaling" in result:
-        table = Table(title="Growth: a training step on copies of a batch of code graphs")
+        table = Table(title=f"Growth: a training step on copies of {result['scaling']['of']!r}")
         for name in ("model", "nodes", "edges", "ms", "ns / node", "bytes / node"):
             table.add_column(name, justify="left" if name == "model" else "right")
         for series in result["scaling"]["series"]:

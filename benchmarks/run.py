@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import sys
+import traceback
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ if __package__ in (None, ""):  # run as a file: the folder above is not on the p
 
 for _package in ("torch", "torch_geometric", "numba", "rich"):
     if find_spec(_package) is None:
-        sys.exit(f"expected {_package} to be installed, but this Python does not have it")
+        sys.exit(f"expected {_package} to be installed, but {sys.executable} does not have it")
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler reports every start and end
 import torch  # noqa: E402
@@ -65,7 +66,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--only", nargs="+", choices=ALL, metavar="WORKLOAD", help="these workloads alone")
     add("--quick", action="store_true", help="tiny sizes, for a test of the script itself")
     add("--repeats", type=int, help="timed rounds (CUDA: 20, CPU: 7)")
-    add("--budget", type=float, metavar="SECONDS", help="begin nothing new after (CUDA: 300)")
+    add(
+        "--budget",
+        type=float,
+        metavar="SECONDS",
+        help="begin nothing new after (CUDA: 300, CPU: 1500)",
+    )
     add("--seed", type=int, default=0)
     add("--threads", type=int, help="PyTorch's threads on the CPU (its own default)")
     add("--backends", nargs="+", choices=("reference", "cpu", "triton"))
@@ -119,6 +125,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         **environment(device),
         "workloads": {},
         "not_measured": [],
+        "failed": {},
     }
 
     def save() -> None:
@@ -126,22 +133,27 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         if options.json is not None:
             write_json(result, options.json)
 
+    def measure(name: str) -> None:
+        if name == "path":
+            result["path"] = measure_path(device, settings, options.quick)
+        elif name == "scaling":
+            of = "wide" if options.quick else "ast"
+            family = make_workload(of, device, options.seed, options.quick)
+            result["scaling"] = measure_scaling(family, settings, budget, options.quick)
+        else:
+            workload = make_workload(name, device, options.seed, options.quick)
+            result["workloads"][name] = measure_workload(workload, settings, budget)
+
     for name in [name for name in ALL if options.only is None or name in options.only]:
         if budget.is_spent:
             result["not_measured"].append(name)
             continue
         print(f"[{budget.used:6.1f} s] {name}", file=sys.stderr, flush=True)
-        if name == "path":
-            result["path"] = measure_path(device, settings, options.quick)
-        elif name == "scaling":
-            family = make_workload(
-                "wide" if options.quick else "ast", device, options.seed, options.quick
-            )
-            result["scaling"] = measure_scaling(family, settings, budget, options.quick)
-        else:
-            workload = make_workload(name, device, options.seed, options.quick)
-            result["workloads"][name] = measure_workload(workload, settings, budget)
-            del workload
+        try:
+            measure(name)
+        except Exception as error:  # the other workloads are still worth their time
+            result["failed"][name] = traceback.format_exc()
+            print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         save()
         if options.device == "cuda":
             torch.cuda.empty_cache()
@@ -157,4 +169,4 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(bool(main()["failed"]))

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.checks import BARS
+from benchmarks.checks import BARS, largest
 from benchmarks.measure import Settings
 from benchmarks.models import matmul_precision
-from benchmarks.timing import Budget, Samples, milliseconds, peak_bytes, Runner
+from benchmarks.timing import Budget, Runner, Samples, milliseconds, peak_bytes
 from benchmarks.workloads import Workload, copies, fingerprint, path
 from dagnn import DAGNN, LevelSchedule
 
@@ -38,9 +38,9 @@ def measure_scaling(
     series = []
     for hidden, layers in shapes:
         torch.manual_seed(settings.seed)
-        model = DAGNN(
-            hidden, hidden, layers, bidirectional=True, edge_types=2, backend=backend
-        ).to(device)
+        model = DAGNN(hidden, hidden, layers, bidirectional=True, edge_types=2, backend=backend).to(
+            device
+        )
         points, stopped = [], None
         for nodes in sizes:
             if budget.is_spent:
@@ -118,7 +118,7 @@ def _one_size(
         "schedule_ms": milliseconds(lambda: LevelSchedule.from_data(data), device),
     }
     if device.type == "cuda":
-        point["peak_bytes"] = peak_bytes(Runner(step, precision, clear), device)
+        point["peak_bytes"] = peak_bytes(Runner(step, precision, clear=clear), device)
         point["bytes_per_node"] = point["peak_bytes"] / data.num_nodes
     return point
 
@@ -171,10 +171,12 @@ def measure_path(device: torch.device, settings: Settings, quick: bool) -> dict[
     exact_x = x.detach().double().requires_grad_()
     exact_out = gru(exact_x.unsqueeze(1))[0].mean(0)
     exact_out.sum().backward()
-    assert x.grad is not None and exact_x.grad is not None
+    assert x.grad is not None
+    assert exact_x.grad is not None
     pairs = [(out, exact_out), (x.grad, exact_x.grad)]
     pairs += [(getattr(cell, name).grad, getattr(gru, f"{name}_l0").grad) for name in names]
-    error = max(float((a.double() - b).norm() / b.norm()) for a, b in pairs)
+    with torch.no_grad():
+        error = largest([float((a.double() - b).norm() / b.norm()) for a, b in pairs])
     return {
         "nodes": length,
         "levels": schedule.num_levels,

@@ -43,7 +43,8 @@ class Runner:
 
     run: Callable[[], None]
     precision: str = "fp32"
-    clear: Callable[[], None] = lambda: None  # drops what a run leaves behind
+    prepare: Callable[[], object] = lambda: None  # not timed: sets the model's mode
+    clear: Callable[[], object] = lambda: None  # drops what a run leaves behind
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,12 @@ def interleave(
     """
     inner, cost = {}, {}
     for key, runner in runners.items():
+        runner.prepare()
         with matmul_precision(runner.precision):
             estimate = milliseconds(runner.run, device)
-            if estimate < 1e3:  # the first call compiled and allocated: look again
+            if (
+                estimate < 1e3 and not budget.is_spent
+            ):  # the first call compiled and allocated: look again
                 for _ in range(3 if device.type == "cuda" else 1):
                     estimate = milliseconds(runner.run, device)
         few = min(10, math.ceil(20 / max(estimate, 1e-3)))
@@ -115,6 +119,7 @@ def interleave(
                 continue
             if turn and budget.is_spent:
                 break
+            runner.prepare()
             with matmul_precision(runner.precision):
                 samples[key].append(milliseconds(runner.run, device, inner[key]))
     return {key: Samples(values) for key, values in samples.items()}
@@ -125,6 +130,7 @@ def peak_bytes(runner: Runner, device: torch.device) -> int:
 
     On the CPU, from the allocations that PyTorch's profiler reports.
     """
+    runner.prepare()
     with matmul_precision(runner.precision):
         runner.run()  # what is allocated once, such as workspaces, is not the step's
         runner.clear()

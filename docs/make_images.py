@@ -5,13 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")  # draws to a file, also where there is no screen
-
-import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure  # unlike pyplot, it needs no screen
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from torch import Tensor
 
@@ -36,7 +32,8 @@ BENDS = [{"af": -0.17, "gh": 0.2}, {"fa": -0.12, "ie": -0.12}]
 def draw_batching(path: Path) -> None:
     """A DAG level by level, along its edges and against them (Figure 2 of the paper)."""
     edge_index = torch.tensor([[NAMES.index(end) for end in edge] for edge in EDGES]).t()
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
+    figure = Figure(figsize=(10, 3.9), layout="constrained")
+    axes = figure.subplots(1, 2)
     directions = [
         (edge_index, "Along the edges", r"$\mathcal{B}$", FORWARD, 0),
         (edge_index.flip(0), "Against them", r"$\widetilde{\mathcal{B}}$", REVERSE, 1),
@@ -44,9 +41,7 @@ def draw_batching(path: Path) -> None:
     for ax, (edges, title, batch, shades, d) in zip(axes, directions, strict=True):
         draw_levels(ax, edges, HEIGHTS[d], BENDS[d], shades, batch)
         ax.set_title(title, loc="left", color=INK, fontsize=13, weight="bold", x=0.02)
-    figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
     figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def draw_levels(

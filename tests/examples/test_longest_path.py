@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "longest_path.py"
 @pytest.fixture(scope="module")
 def example() -> Iterator[ModuleType]:
     spec = importlib.util.spec_from_file_location("longest_path_example", EXAMPLE)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
@@ -52,7 +54,7 @@ def tiny(example: ModuleType, out: Path, **changes: Any) -> Any:
 
 def test_run_tells_and_draws(example: ModuleType, tmp_path: Path) -> None:
     out = tmp_path / "not" / "there" / "yet.png"
-    console = Console(record=True, width=100, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(record=True, width=100, file=io.StringIO())
     results = example.run(tiny(example, out), console)
     text = console.export_text()
     for name in ("DAGNN", "GCN, 5 layers", "Majority"):

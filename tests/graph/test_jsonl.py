@@ -169,6 +169,14 @@ def test_bad_graph_leaves_the_old_file(file: Path, extra, error, message) -> Non
     assert os.listdir(file.parent) == [file.name]
 
 
+def test_new_file_replaces_the_old_one(file: Path) -> None:
+    write_jsonl([EDGE], file)
+    with file.open() as old:  # a reader keeps the file it opened, whole
+        write_jsonl([EDGE, EDGE], file)
+        assert len(old.readlines()) == 1
+    assert len(list(read_jsonl(file))) == 2
+
+
 def test_batch_is_not_one_graph(file: Path) -> None:
     with pytest.raises(TypeError, match=r"graph 0: .* to_data_list"):
         write_jsonl([Batch.from_data_list([EDGE, EDGE])], file)

@@ -205,9 +205,7 @@ def dagnn(
     """The vector of one graph, and per direction and layer (0 to L) the states ``[N, H]``."""
     nodes = range(len(x))
     types: list[int | None] = list(edge_type) if edge_type is not None else [None] * len(edges)
-    attrs: list[Tensor | None] = (
-        list(edge_attr) if edge_attr is not None else [None] * len(edges)
-    )
+    attrs: list[Tensor | None] = list(edge_attr) if edge_attr is not None else [None] * len(edges)
     pooled, all_states = [], []
     for direction in ["forward", "reverse"][: 1 + bidirectional]:
         arcs = edges if direction == "forward" else [(v, u) for u, v in edges]

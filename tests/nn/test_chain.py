@@ -76,7 +76,10 @@ def test_one_layer_in_both_directions_equals_a_bidirectional_gru(backend: str) -
 
 def copy_lstm(cell: TreeLSTMCell, lstm: nn.LSTM, suffix: str = "l0") -> None:
     """PyTorch orders the gates i, f, g, o and has two biases; the Tree-LSTM i, o, g, f and one."""
-    weight_ih, weight_hh = getattr(lstm, f"weight_ih_{suffix}"), getattr(lstm, f"weight_hh_{suffix}")
+    weight_ih, weight_hh = (
+        getattr(lstm, f"weight_ih_{suffix}"),
+        getattr(lstm, f"weight_hh_{suffix}"),
+    )
     bias = getattr(lstm, f"bias_ih_{suffix}") + getattr(lstm, f"bias_hh_{suffix}")
     (i, f, g, o), (ui, uf, ug, uo) = weight_ih.chunk(4), weight_hh.chunk(4)
     bi, bf, bg, bo = bias.chunk(4)

@@ -30,7 +30,7 @@ def check_edge_index(edge_index: Tensor, num_nodes: int | None = None) -> None:
         raise ValueError(f"expected num_nodes >= 0, got {num_nodes}")
     if torch.compiler.is_compiling() or edge_index.numel() == 0:
         return  # values cannot be read while a graph is traced
-    low, high = (int(value) for value in edge_index.aminmax())
+    low, high = _bounds(edge_index)
     if low < 0 or (num_nodes is not None and high >= num_nodes):
         bound = "the number of nodes" if num_nodes is None else num_nodes
         raise ValueError(
@@ -116,3 +116,13 @@ def check_same_device(**tensors: Tensor | None) -> None:
 def _check_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"expected {name} as a torch.Tensor, got {type(value).__name__}")
+
+
+def _bounds(index: Tensor) -> tuple[int, int]:
+    """The smallest and the largest entry."""
+    if index.device.type == "cpu":
+        # Waking torch's threads takes longer than the search, by far so on a busy machine.
+        array = index.numpy()
+        return int(array.min()), int(array.max())
+    low, high = index.aminmax()
+    return int(low), int(high)

@@ -1,29 +1,24 @@
-"""From PyG's ``Data``, one per graph, to the columns of a :class:`dagnn.FlatGraphs`."""
+"""What a :class:`dagnn.FlatGraphs` is made of: from PyG's ``Data`` to columns, and their checks."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from dagnn.graph.checks import check_edge_index
+from dagnn.graph import compiled
+from dagnn.graph.checks import check_edge_index, check_levels
+from dagnn.graph.flat_batch import Column, Tables, is_index
+from dagnn.graph.levels import CycleError, topological_levels
 
-__all__ = ["check_name", "columns_of", "is_index"]
+__all__ = ["columns_of", "make_tables"]
 
-STRUCTURE = ("edge_index", "level", "reverse_level")
-
-
-def is_index(name: str) -> bool:
-    """Whether PyG takes an attribute of this name for indices of nodes."""
-    return "index" in name or name == "face"
-
-
-def check_name(name: str) -> None:
-    if name in ("ptr", "num_nodes", "schedule", *STRUCTURE) or "batch" in name or name[:1] == "_":
-        raise ValueError(f"expected another name of an attribute than {name!r}, which is reserved")
+LEVELS = ("level", "reverse_level")
+INTEGERS = (torch.int32, torch.int64)
 
 
 def columns_of(graphs: Iterable[Data], exclude: Collection[str]) -> dict[str, Any]:
@@ -56,13 +51,12 @@ def columns_of(graphs: Iterable[Data], exclude: Collection[str]) -> dict[str, An
         "node_ptr": _pointer(node_counts),
         "edge_ptr": _pointer(edge_counts),
         "edge_index": torch.cat(columns.pop("edge_index"), dim=1),
-        "levels": _levels(columns.pop("level", None), columns.pop("reverse_level", None)),
+        "levels": _levels(columns, node_counts),
         "store_num_nodes": stores_num_nodes or "x" not in columns,
         "ragged": {},
     }
     arguments |= {kind: {} for kind in kinds}
     for name, values in columns.items():
-        check_name(name)
         counts = _row_counts(name, values)
         joined = torch.cat(values, dim=-1 if is_index(name) else 0)
         for kind, of_kind in kinds.items():
@@ -88,8 +82,10 @@ def _check_graph(i: int, data: Any) -> None:
             "its own __inc__ or __cat_dim__"
         )
     edge_index = data.edge_index
-    if not isinstance(edge_index, Tensor) or edge_index.dtype != torch.long or (
-        edge_index.dim() != 2 or edge_index.size(0) != 2
+    if (
+        not isinstance(edge_index, Tensor)
+        or edge_index.dtype != torch.long
+        or (edge_index.dim() != 2 or edge_index.size(0) != 2)
     ):
         try:
             check_edge_index(edge_index)
@@ -132,13 +128,169 @@ def _pointer(counts: Tensor) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
-def _levels(level: list[Tensor] | None, reverse_level: list[Tensor] | None) -> Tensor | None:
-    if level is None and reverse_level is None:
+def _levels(columns: dict[str, list[Tensor]], node_counts: Tensor) -> Tensor | None:
+    """Take the levels out of the columns, if they are there."""
+    found = [name for name in LEVELS if name in columns]
+    if not found:
         return None
-    if level is None or reverse_level is None:
-        found = "level" if reverse_level is None else "reverse_level"
+    if len(found) == 1:
         raise ValueError(
-            f"expected both level and reverse_level or neither, got {found} alone; store both "
+            f"expected both level and reverse_level or neither, got {found[0]} alone; store both "
             "with dagnn.AddLevels"
         )
-    return torch.stack([torch.cat(level), torch.cat(reverse_level)])
+    for name in LEVELS:
+        different = _row_counts(name, columns[name]) != node_counts
+        if bool(different.any()):
+            i = int(different.nonzero()[0])
+            raise ValueError(
+                f"graph {i}: expected one {name} per node, shape [{int(node_counts[i])}], got "
+                f"{list(columns[name][i].shape)}"
+            )
+    return torch.stack([torch.cat(columns.pop(name)) for name in LEVELS])
+
+
+def make_tables(
+    node_ptr: Tensor,
+    edge_ptr: Tensor,
+    edge_index: Tensor,
+    kinds: Mapping[str, Mapping[str, Tensor]],
+    ragged: Mapping[str, tuple[Tensor, Tensor]],
+    levels: Tensor | None,
+    store_num_nodes: bool | None,
+) -> Tables:
+    """Check the arguments of :class:`dagnn.FlatGraphs` and bring them into one form."""
+    nodes = _checked_pointer("node_ptr", node_ptr)
+    pointers = {
+        "node": nodes,
+        "edge": _checked_pointer("edge_ptr", edge_ptr, len(nodes)),
+        "graph": np.arange(len(nodes)),
+    }
+    columns: dict[str, Column] = {}
+    for kind, tensors in kinds.items():
+        for name, values in tensors.items():
+            _check_name(name, columns)
+            columns[name] = _checked_column(name, values, kind, int(pointers[kind][-1]))
+    for name, (pointer, values) in ragged.items():
+        _check_name(name, columns)
+        kind = f"{name} of graph"  # a kind of its own
+        pointers[kind] = _checked_pointer(f"the pointers of {name!r}", pointer, len(nodes))
+        columns[name] = _checked_column(name, values, kind, int(pointers[kind][-1]))
+
+    edges = _int32("edge_index", edge_index, (2, int(pointers["edge"][-1])))
+    _check_edges(pointers, edges)
+    if levels is None:
+        levels = _find_levels(pointers, edges)
+    levels = _int32("levels", levels, (2, int(nodes[-1])))
+    depths, num_sinks = _measure(pointers, edges, levels)
+    if store_num_nodes is None:
+        store_num_nodes = "x" not in columns
+    device = torch.device("cpu")
+    return Tables(pointers, edges, levels, depths, num_sinks, columns, device, store_num_nodes)
+
+
+def _check_name(name: str, columns: Mapping[str, Column]) -> None:
+    reserved = name in ("ptr", "num_nodes", "schedule", "edge_index", *LEVELS) or "batch" in name
+    if reserved or not name.isidentifier() or name.startswith("_"):
+        raise ValueError(
+            f"expected a name without leading underscore that no batch uses itself for the "
+            f"attribute {name!r}; rename it"
+        )
+    if name in columns:
+        raise ValueError(f"expected different names of attributes, got {name!r} twice")
+
+
+def _checked_pointer(name: str, pointer: Tensor, length: int | None = None) -> np.ndarray:
+    if not isinstance(pointer, Tensor) or pointer.dtype not in INTEGERS or pointer.dim() != 1:
+        raise TypeError(f"expected {name} as a vector of integers, got {_kind(pointer)}")
+    if len(pointer) == 0 or (length is not None and len(pointer) != length):
+        raise ValueError(
+            f"expected one entry more in {name} than there are graphs, "
+            f"{'at least 1' if length is None else length}, got {len(pointer)}"
+        )
+    array: np.ndarray = pointer.cpu().long().numpy()
+    if array[0] != 0 or bool((np.diff(array) < 0).any()):
+        raise ValueError(f"expected {name} to start at 0 and never to fall")
+    return array
+
+
+def _checked_column(name: str, values: Tensor, kind: str, rows: int) -> Column:
+    if not isinstance(values, Tensor) or values.layout != torch.strided:
+        raise TypeError(f"expected {name!r} as a dense torch.Tensor, got {_kind(values)}")
+    dim = values.dim() - 1 if is_index(name) else 0
+    if values.dim() == 0 or values.size(dim) != rows:
+        raise ValueError(
+            f"expected {rows} rows in {name!r}, one per {kind.split()[0]}, got shape "
+            f"{list(values.shape)}"
+        )
+    return Column(values.detach().cpu().contiguous(), kind, dim)
+
+
+def _int32(name: str, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Indices inside a graph, at half the size."""
+    if not isinstance(values, Tensor) or values.dtype not in INTEGERS:
+        raise TypeError(f"expected {name} as a tensor of integers, got {_kind(values)}")
+    if values.shape != shape:
+        raise ValueError(f"expected {name} of shape {list(shape)}, got {list(values.shape)}")
+    if values.dtype == torch.int64 and values.numel():
+        low, high = (int(value) for value in values.aminmax())
+        if low < 0 or high > torch.iinfo(torch.int32).max:
+            raise ValueError(
+                f"expected numbers from 0 to 2**31 (exclusive) in {name}, got "
+                f"{low if low < 0 else high}"
+            )
+    return values.detach().cpu().int().contiguous()
+
+
+def _kind(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"{value.dtype}, {value.layout}, of shape {list(value.shape)}"
+
+
+def _check_edges(pointers: Mapping[str, np.ndarray], edges: Tensor) -> None:
+    node_ptr, edge_ptr = pointers["node"], pointers["edge"]
+    e = compiled.first_bad_edge(node_ptr, edge_ptr, edges.numpy())
+    if e >= 0:
+        g = _owner(edge_ptr, e)
+        u, v = edges[:, e].tolist()
+        raise ValueError(
+            f"graph {g}: expected node indices from 0 to {node_ptr[g + 1] - node_ptr[g]} "
+            f"(exclusive) in edge_index, got the edge {u} -> {v}"
+        )
+
+
+def _find_levels(pointers: Mapping[str, np.ndarray], edges: Tensor) -> Tensor:
+    node_ptr = pointers["node"]
+    shift = np.repeat(node_ptr[:-1], np.diff(pointers["edge"]))
+    union = edges + torch.from_numpy(shift)  # the edges of one graph with all nodes
+    num_nodes = int(node_ptr[-1])
+    try:
+        return torch.stack([topological_levels(e, num_nodes).int() for e in (union, union.flip(0))])
+    except CycleError as error:
+        g = _owner(node_ptr, error.cycle[0])
+        cycle = [v - int(node_ptr[g]) for v in error.cycle]
+        raise CycleError(f"graph {g}: {CycleError.of(cycle)}", cycle) from None
+
+
+def _measure(
+    pointers: Mapping[str, np.ndarray], edges: Tensor, levels: Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    node_ptr, edge_ptr = pointers["node"], pointers["edge"]
+    depths, num_sinks, bad = compiled.measure(node_ptr, edge_ptr, edges.numpy(), levels.numpy())
+    if bad >= 0:
+        edge_index = edges[:, edge_ptr[bad] : edge_ptr[bad + 1]].long()
+        of_graph = levels[:, node_ptr[bad] : node_ptr[bad + 1]]
+        try:
+            for level, ends in zip(of_graph, (edge_index, edge_index.flip(0)), strict=True):
+                check_levels(level, ends, len(level))
+        except ValueError as error:
+            raise ValueError(f"graph {bad}: {error}") from error
+        raise ValueError(
+            f"graph {bad}: expected a node on every level from 0 to the highest; leave the levels "
+            "out to have them computed"
+        )
+    return depths, num_sinks
+
+
+def _owner(pointer: np.ndarray, row: int) -> int:
+    return int(np.searchsorted(pointer, row, side="right")) - 1

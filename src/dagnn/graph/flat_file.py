@@ -13,9 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from dagnn.graph.flat_batch import Tables
 
 __all__ = ["read_tensors", "write_tensors"]
 
@@ -25,16 +28,25 @@ KINDS = ("node", "edge", "graph", "ragged", "pointer")
 
 
 def write_tensors(
-    path: str | os.PathLike[str],
-    tensors: Mapping[str, Tensor],
-    store_num_nodes: bool,
-    metadata: Mapping[str, str],
+    path: str | os.PathLike[str], tables: Tables, metadata: Mapping[str, str]
 ) -> None:
     path = Path(path)
+    pointers = {kind: torch.from_numpy(pointer) for kind, pointer in tables.pointers.items()}
+    tensors = {
+        "node_ptr": pointers["node"],
+        "edge_ptr": pointers["edge"],
+        "edge_index": tables.edges,
+        "levels": tables.levels,
+    }
+    for name, (values, kind, _) in tables.columns.items():
+        if kind in ("node", "edge", "graph"):
+            tensors[f"{kind}/{name}"] = values
+        else:
+            tensors[f"ragged/{name}"], tensors[f"pointer/{name}"] = values, pointers[kind]
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "store_num_nodes": str(store_num_nodes),
+        "store_num_nodes": str(tables.store_num_nodes),
         **{f"user.{key}": value for key, value in metadata.items()},
     }
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -86,7 +98,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     path.stat()  # a missing file is not a damaged one
     try:
         with safe_open(path, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except SafetensorError as error:
         raise ValueError(
             f"expected graphs saved by FlatGraphs.save in {path}, got a file that is no "

@@ -356,6 +356,7 @@ class DAGNN(nn.Module):
             if batch is not None and batch_size is None:
                 batch_size = getattr(data, "num_graphs", None)
             levels, reverse_levels = data.get("level"), data.get("reverse_level")
+            schedule = data.get("schedule") if schedule is None else schedule
             if x is None:
                 raise ValueError(
                     f"expected data.x with node features [num_nodes, {self.in_channels}], got None"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +41,14 @@ def fused_states(
     first = layers[0][0]
     kind = fused_kind(first.aggregator, first.cell)
     assert kind is not None, "the backend was chosen for this model"
-    parameters = [[_parameters(module, *kind) for module in layer] for layer in layers]
+    parameters = [
+        [torch.stack(p) for p in zip(*(_parameters(module, *kind) for module in layer), strict=True)]
+        for layer in layers
+    ]
+    if kind[0] == "attention":
+        for layer, tensors in zip(layers, parameters, strict=True):
+            queries = [module.aggregator.query.weight for module in layer]
+            tensors[-1] = _WithCancelled.apply(tensors[-1], *queries)
     scores = _edge_scores(layers, schedule, edge_type, edge_attr)
     if not dropout:
         return stack_states(x, schedule, parameters, scores, kind, backend)
@@ -51,6 +59,23 @@ def fused_states(
         own = scores[i : i + 1]
         states += stack_states(below, schedule, [layer_parameters], own, kind, backend)
     return states
+
+
+class _WithCancelled(torch.autograd.Function):
+    """A tensor, and beside it parameters whose gradient is zero.
+
+    The query's weight w_1 cancels in the softmax, and the operator does not see it. Its gradient
+    is still zero rather than missing, since DDP waits for the gradients of all parameters.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, *cancelled: Tensor) -> Tensor:
+        ctx.save_for_backward(*cancelled)
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        return grads[0], *(torch.zeros_like(tensor) for tensor in ctx.saved_tensors)
 
 
 def _parameters(layer: nn.Module, aggregator: str, cell: str) -> list[Tensor]:

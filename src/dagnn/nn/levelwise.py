@@ -157,7 +157,7 @@ class LevelwiseConv(nn.Module):
     def _run(
         self, x: Tensor, sweep: Sweep, hidden: int, edge_arguments: dict[str, Tensor]
     ) -> Tensor:
-        nodes = sweep.level_ptr.diff().tolist()  # [D] nodes per level
+        width = sweep.level_ptr.diff()  # [D] nodes of each level
         slots = sweep.pred_ptr[sweep.level_ptr].diff()  # [D] edges that end in each level
         degree = sweep.pred_ptr.diff()  # [N]
         level = torch.repeat_interleave(slots, output_size=sweep.num_edges)  # [E] level of an edge
@@ -169,10 +169,12 @@ class LevelwiseConv(nn.Module):
         pairs_level = pairs.div(max(sweep.num_nodes, 1), rounding_mode="floor")
         sources = torch.bincount(pairs_level, minlength=sweep.num_levels)  # [D] per level
         source = pair - (sources.cumsum(0) - sources)[level]  # row among the level's predecessors
+        if not self.bipartite:
+            source = source + width[level]  # predecessors come behind the level's own nodes
         edges = torch.stack([source, target])  # [2, E]
 
         # Splitting all levels at once costs as much backward as forward; slicing would not.
-        sizes = slots.tolist()
+        nodes, sizes = width.tolist(), slots.tolist()
         x_levels = x[sweep.order].split(nodes)
         pred_levels = (pairs - pairs_level * sweep.num_nodes).split(sources.tolist())
         edge_levels = edges.split(sizes, dim=1)
@@ -199,9 +201,7 @@ class LevelwiseConv(nn.Module):
         if self.bipartite:
             out = self.conv((h, x), edge_index, **edge_arguments)
         else:
-            # The level's nodes come first, so that their rows are a leading slice of the output.
-            shift = edge_index.new_tensor([[x.size(0)], [0]])
-            out = self.conv(torch.cat([x, h]), edge_index + shift, **edge_arguments)
+            out = self.conv(torch.cat([x, h]), edge_index, **edge_arguments)
         if not isinstance(out, Tensor):
             raise TypeError(
                 f"expected a convolution that returns one tensor, got {type(out).__name__}"

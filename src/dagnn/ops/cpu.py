@@ -1,77 +1,77 @@
 r"""The level loop on the CPU: level slices of preallocated buffers, backward by hand.
 
 With :math:`dm_v` the gradient of a message, the gradient of an attention score is local to its
-edge, :math:`ds_{uv} = \alpha_{vu} (dm_v \cdot h_u - dm_v \cdot m_v)`, and a node pulls over its
+edge, :math:`ds_{uv} = \alpha_{vu} \, dm_v \cdot (h_u - m_v)`, and a node pulls over its
 successors: :math:`dh_u \mathrel{+}= \sum_v \alpha_{vu} dm_v + ds_{uv} w_2`.
+
+A batch of DAGs has a few wide levels and a long tail of narrow ones. A wide level is worth a
+call to BLAS, and threads share its rows. A run of narrow levels is one compiled call without a
+step back to Python, and threads share the directions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from dagnn.ops import cpu_kernels as kernels
+from dagnn.ops.cpu_threads import Threads
 from dagnn.ops.stack import Graph, Layer, LayerGradients, Saved
 
 __all__ = ["backward", "forward"]
+
+NARROW = 64  # rows; up to here a compiled product is as fast as BLAS
 
 
 def forward(
     cell: str, gates: Tensor, layer: Layer, graph: Graph, precision: str, save: bool
 ) -> tuple[Tensor, Saved | None]:
-    hidden = layer.recurrent.size(2)
     directions, nodes, _ = gates.shape
-    h = gates.new_empty(directions, nodes, hidden)
-    message = gates.new_zeros(directions, nodes, hidden)
-    if layer.key is not None:
-        aggregate = gates.new_empty(graph.pred.shape)
-    else:
-        aggregate = gates.new_empty(directions, nodes, 2 * hidden)
-    for d in range(directions):
-        levels = graph.level_ptr[d].tolist()
-        slots = graph.pred_ptr[d][graph.level_ptr[d]].tolist()
-        for i in range(len(levels) - 1):
-            lo, hi = levels[i], levels[i + 1]
-            first, last = slots[i], slots[i + 1]
-            g, m = gates[d, lo:hi], message[d, lo:hi]
-            if last > first:
-                source = graph.pred[d, first:last]
-                degree = graph.pred_ptr[d, lo : hi + 1].diff()
-                index = torch.repeat_interleave(degree, output_size=last - first)
-                if layer.key is not None:
-                    value = h[d][source]
-                    score = value @ layer.key[d]
-                    if layer.edge_score is not None:
-                        score += layer.edge_score[d, first:last]
-                    top = score.new_full((hi - lo,), -torch.inf)
-                    top.scatter_reduce_(0, index, score, "amax")
-                    alpha = (score - top[index]).exp_()
-                    total = score.new_zeros(hi - lo).index_add_(0, index, alpha)
-                    alpha /= total[index]
-                    aggregate[d, first:last] = alpha
-                    m.index_add_(0, index, alpha.unsqueeze(1) * value)
-                else:
-                    pair = aggregate[d][source]
-                    m.index_add_(0, index, pair[:, :hidden] * pair[:, hidden:])
-                recurrent = layer.recurrent[d].t()
-                if cell == "gru":
-                    g[:, hidden:].addmm_(m, recurrent)
-                else:
-                    g.addmm_(m, recurrent)
-            if cell == "gru":
-                g[:, hidden : 3 * hidden].sigmoid_()
-                n, r, z, n_message = g.chunk(4, 1)
-                n.addcmul_(r, n_message).tanh_()
-                torch.lerp(n, m, z, out=h[d, lo:hi])
-            else:
-                h[d, lo:hi] = g
-            if layer.gate_map is not None:
-                assert layer.gate_bias is not None
-                pair = aggregate[d, lo:hi]
-                torch.mm(h[d, lo:hi], layer.gate_map[d].t(), out=pair)
-                pair[:, :hidden].add_(layer.gate_bias[d]).sigmoid_()
+    hidden = layer.recurrent.size(2)
+    gru, attention = cell == "gru", layer.key is not None
+    # A linear cell's state is the sum of its products, so it stays where the sum is made.
+    h = gates.new_empty(directions, nodes, hidden) if gru else gates
+    message = gates.new_empty(directions, nodes, hidden)
+    aggregate = gates.new_empty(graph.pred.shape if attention else (directions, nodes, 2 * hidden))
+    array = _arrays_like(gates)
+    buffers = kernels.Forward(
+        gru=gru,
+        attention=attention,
+        gates=array(gates),
+        h=array(h),
+        message=array(message),
+        alpha=array(aggregate if attention else None, 2),
+        pair=array(None if attention else aggregate),
+        key_score=array(gates.new_empty(directions, nodes), 2),
+        recurrent=array(layer.recurrent.mT),
+        key=array(layer.key, 2),
+        edge_score=array(layer.edge_score, 2),
+        gate_map=array(None if layer.gate_map is None else layer.gate_map.mT),
+        gate_bias=array(layer.gate_bias, 2),
+        level_ptr=array(graph.level_ptr, 2),
+        pred_ptr=array(graph.pred_ptr, 2),
+        pred=array(graph.pred, 2),
+    )
+    sums = gates[:, :, hidden:] if gru else gates  # what the recurrent product adds to
+    with Threads() as threads:
+        for turn in _turns(graph.level_ptr):
+            for d, i, lo, hi in turn.wide:
+                threads.rows(kernels.FORWARD_ROWS, buffers, kernels.MESSAGES, d, lo, hi)
+                if i:
+                    sums[d, lo:hi].addmm_(message[d, lo:hi], layer.recurrent[d].t())
+                threads.rows(kernels.FORWARD_ROWS, buffers, kernels.STATES, d, lo, hi)
+                if layer.gate_map is not None:
+                    torch.mm(h[d, lo:hi], layer.gate_map[d].t(), out=aggregate[d, lo:hi])
+                    threads.rows(kernels.FORWARD_ROWS, buffers, kernels.GATED_MAPS, d, lo, hi)
+            threads.levels(kernels.FORWARD_LEVELS, buffers, turn.first, turn.last)
     if not save:
         return h, None
-    return h, Saved(gates if cell == "gru" else None, message, aggregate)
+    return h, Saved(gates if gru else None, message, aggregate)
 
 
 def backward(
@@ -84,58 +84,100 @@ def backward(
     precision: str,
 ) -> LayerGradients:
     directions, nodes, hidden = h.shape
-    attention = layer.key is not None
+    gru, attention = cell == "gru", layer.key is not None
+    d_gates = h.new_empty(directions, nodes, 4 * hidden) if gru else grad
     d_message = torch.empty_like(h)
-    d_gates = h.new_empty(directions, nodes, 4 * hidden) if cell == "gru" else grad
-    d_score = torch.zeros_like(saved.aggregate) if attention else None
-    key_score = h.new_zeros(directions, nodes) if attention else None
+    d_score = h.new_empty(graph.pred.shape) if attention else None
+    d_key_score = h.new_empty(directions, nodes) if attention else None
     d_pair = None if attention else torch.empty_like(saved.aggregate)
-    for d in range(directions):
-        levels = graph.level_ptr[d].tolist()
-        slots = graph.succ_ptr[d][graph.level_ptr[d]].tolist()
-        for i in reversed(range(len(levels) - 1)):
-            lo, hi = levels[i], levels[i + 1]
-            first, last = slots[i], slots[i + 1]
-            dh, m = grad[d, lo:hi], saved.message[d, lo:hi]
-            pulled = torch.zeros_like(dh)
-            if last > first:
-                successor = graph.succ[d, first:last]
-                slot = graph.succ_slot[d, first:last]
-                degree = graph.succ_ptr[d, lo : hi + 1].diff()
-                index = torch.repeat_interleave(degree, output_size=last - first)
-                dm = d_message[d][successor]
-                if attention:
-                    assert d_score is not None and key_score is not None
-                    assert layer.key is not None
-                    alpha = saved.aggregate[d][slot]
-                    inner = h[d, lo:hi][index] - saved.message[d][successor]
-                    ds = alpha * (dm * inner).sum(1)
-                    d_score[d][slot] = ds
-                    key_score[d, lo:hi].index_add_(0, index, ds)
-                    pulled.index_add_(0, index, alpha.unsqueeze(1) * dm)
-                    pulled.addr_(key_score[d, lo:hi], layer.key[d])
-                else:
-                    pulled.index_add_(0, index, dm)
-            if attention:
-                dh += pulled
-            else:
-                assert layer.gate_map is not None and d_pair is not None
-                gate, value = saved.aggregate[d, lo:hi].chunk(2, 1)
-                pair = d_pair[d, lo:hi]
-                pair[:, :hidden] = pulled * value * gate * (1 - gate)
-                pair[:, hidden:] = pulled * gate
-                dh.addmm_(pair, layer.gate_map[d])
-            if cell == "gru":
-                assert saved.gates is not None
-                n, r, z, n_message = saved.gates[d, lo:hi].chunk(4, 1)
-                dn, dr, dz, dn_message = d_gates[d, lo:hi].chunk(4, 1)
-                dn[:] = dh * (1 - z) * (1 - n * n)
-                dr[:] = dn * n_message * r * (1 - r)
-                dz[:] = dh * (m - n) * z * (1 - z)
-                dn_message[:] = dn * r
+    array = _arrays_like(h)
+    buffers = kernels.Backward(
+        gru=gru,
+        attention=attention,
+        grad=array(grad),
+        d_gates=array(d_gates),
+        d_message=array(d_message),
+        d_score=array(d_score, 2),
+        d_key_score=array(d_key_score, 2),
+        d_pair=array(d_pair),
+        gates=array(saved.gates),
+        h=array(h),
+        message=array(saved.message),
+        alpha=array(saved.aggregate if attention else None, 2),
+        pair=array(None if attention else saved.aggregate),
+        recurrent=array(layer.recurrent),
+        key=array(layer.key, 2),
+        gate_map=array(layer.gate_map),
+        level_ptr=array(graph.level_ptr, 2),
+        pred_ptr=array(graph.pred_ptr, 2),
+        succ_ptr=array(graph.succ_ptr, 2),
+        succ=array(graph.succ, 2),
+        succ_slot=array(graph.succ_slot, 2),
+    )
+    d_sums = d_gates[:, :, hidden:] if gru else d_gates
+    with Threads() as threads:
+        for turn in reversed(_turns(graph.level_ptr)):
+            threads.levels(kernels.BACKWARD_LEVELS, buffers, turn.first, turn.last)
+            for d, i, lo, hi in reversed(turn.wide):
+                threads.rows(kernels.BACKWARD_ROWS, buffers, kernels.PULL, d, lo, hi)
+                if d_pair is not None:
+                    assert layer.gate_map is not None
+                    grad[d, lo:hi].addmm_(d_pair[d, lo:hi], layer.gate_map[d])
+                if gru:
+                    threads.rows(kernels.BACKWARD_ROWS, buffers, kernels.CELL, d, lo, hi)
                 if i:
-                    torch.mul(dh, z, out=d_message[d, lo:hi])
-                    d_message[d, lo:hi].addmm_(d_gates[d, lo:hi, hidden:], layer.recurrent[d])
-            elif i:
-                torch.mm(dh, layer.recurrent[d], out=d_message[d, lo:hi])
-    return LayerGradients(d_gates, d_score, key_score, d_pair)
+                    # A GRU's message has a direct gradient too, which CELL has put there.
+                    torch.addmm(
+                        d_message[d, lo:hi],
+                        d_sums[d, lo:hi],
+                        layer.recurrent[d],
+                        beta=int(gru),
+                        out=d_message[d, lo:hi],
+                    )
+    return LayerGradients(d_gates, d_score, d_key_score, d_pair)
+
+
+def _arrays_like(like: Tensor) -> Callable[..., Any]:
+    """Tensors as numpy arrays; a missing one is empty, so that all kinds share compiled code."""
+    missing = like.new_empty(0).numpy()
+
+    def array(tensor: Tensor | None, dim: int = 3) -> Any:
+        if tensor is None:
+            return missing.reshape((0,) * dim)
+        return tensor.detach().contiguous().numpy()
+
+    return array
+
+
+class _Turn(NamedTuple):
+    """Wide levels of all directions, then a run of narrow ones in each."""
+
+    wide: list[tuple[int, int, int, int]]  # direction, level, first row, last row
+    first: np.ndarray  # [S] the run's first level
+    last: np.ndarray  # [S]
+
+
+def _turns(level_ptr: Tensor) -> list[_Turn]:
+    turns = []
+    runs = [_runs(np.diff(row)) for row in level_ptr.numpy()]
+    for turn in zip_longest(*runs):
+        wide = []
+        first, last = (np.zeros(len(turn), dtype=np.int64) for _ in range(2))
+        for d, run in enumerate(turn):
+            if run is None:  # this direction is done
+                continue
+            start, first[d], last[d] = run
+            ends = level_ptr[d, start : first[d] + 1].tolist()
+            wide += [(d, int(start) + i, ends[i], ends[i + 1]) for i in range(len(ends) - 1)]
+        turns.append(_Turn(wide, first, last))
+    return turns
+
+
+def _runs(width: np.ndarray) -> list[tuple[int, int, int]]:
+    """``(i, j, k)``: levels i to j are wide, levels j to k narrow; and so on, to the end."""
+    wide = np.concatenate([[False], width > NARROW, [False]])
+    edges = np.flatnonzero(wide[1:] != wide[:-1])  # starts and ends of wide runs, in turn
+    starts, ends = edges[::2].tolist(), edges[1::2].tolist()
+    if not starts or starts[0] > 0:
+        starts, ends = [0, *starts], [0, *ends]
+    return list(zip(starts, ends, [*starts[1:], len(width)], strict=True))

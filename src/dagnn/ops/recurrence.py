@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ def _interpreting() -> bool:
 def stack_states(
     x: Tensor,
     schedule: LevelSchedule,
-    parameters: Sequence[Sequence[Sequence[Tensor]]],
+    parameters: Sequence[Sequence[Tensor]],
     edge_scores: Sequence[Tensor],
     kind: tuple[str, str],
     backend: str,
@@ -91,8 +92,9 @@ def stack_states(
     Args:
         x: Node features in the order of the nodes ``[N, C]``, or level-major ``[S, N, C]``.
         schedule: The order of computation, with one direction or two.
-        parameters: ``parameters[layer][direction]`` lists the tensors named in
-            :data:`dagnn.ops.stack.CELL_PARAMETERS` and ``AGGREGATOR_PARAMETERS``.
+        parameters: ``parameters[layer]`` lists the tensors named in
+            :data:`dagnn.ops.stack.CELL_PARAMETERS` and ``AGGREGATOR_PARAMETERS``, directions
+            stacked.
         edge_scores: Per layer, the term that each edge adds to its attention score, by slot
             (``[S, E]``); empty if edges have none.
         kind: The aggregator (``"attention"``, ``"gated_sum"``) and the cell (``"gru"``,
@@ -102,7 +104,7 @@ def stack_states(
     Returns:
         Per layer, level-major states ``[S, N, H]``.
     """
-    flat = [tensor for layer in parameters for direction in layer for tensor in direction]
+    flat = [tensor for layer in parameters for tensor in layer]
     save = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (x, *flat, *edge_scores)
     )
@@ -133,15 +135,22 @@ def _precision(device: torch.device) -> str:
     ]
 
 
-def _load(backend: str) -> Any:
-    # Lazily, since Triton is not there on every machine.
-    return importlib.import_module(f"dagnn.ops.{backend}")
+def _layers(flat: list[Tensor], num_layers: int) -> list[list[Tensor]]:
+    size = len(flat) // num_layers
+    return [list(flat[i : i + size]) for i in range(0, len(flat), size)]
 
 
-def _nest(flat: list[Tensor], num_layers: int, directions: int) -> list[list[list[Tensor]]]:
-    size = len(flat) // (num_layers * directions)
-    rows = [flat[i : i + size] for i in range(0, len(flat), size)]
-    return [rows[i : i + directions] for i in range(0, len(rows), directions)]
+def _forward(backend: str) -> Any:
+    # Imported lazily, since Triton is not there on every machine.
+    if backend == "triton":
+        return importlib.import_module("dagnn.ops.triton").forward
+    return partial(stack.forward, importlib.import_module("dagnn.ops.cpu"))
+
+
+def _backward_of(backend: str) -> Any:
+    if backend == "triton":
+        return importlib.import_module("dagnn.ops.triton").backward
+    return partial(stack.backward, importlib.import_module("dagnn.ops.cpu"))
 
 
 @torch.library.custom_op("dagnn::recurrence", mutates_args=())
@@ -158,15 +167,13 @@ def _recurrence(
     save: bool,
 ) -> list[Tensor]:
     """States of every layer, then (with :obj:`save`) what each layer keeps for backward."""
-    directions = graph[0].size(0)
     with torch.autocast(x.device.type, enabled=False):
-        states, saved = stack.forward(
-            _load(backend),
+        states, saved = _forward(backend)(
             aggregator,
             cell,
             x,
             stack.Graph(*graph),
-            _nest(parameters, num_layers, directions),
+            _layers(parameters, num_layers),
             list(edge_scores) or [None] * num_layers,
             precision,
             save,
@@ -188,12 +195,13 @@ def _(
     save: bool,
 ) -> list[Tensor]:
     directions, nodes = graph[0].shape
-    hidden = parameters[1].size(1)
+    hidden = parameters[1].size(2)
     states = [x.new_empty(directions, nodes, hidden) for _ in range(num_layers)]
     saved = []
     for _ in range(num_layers if save else 0):
         if cell == "gru":
-            saved.append(x.new_empty(directions, nodes, 4 * hidden))
+            half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, x.dtype)
+            saved.append(x.new_empty(directions, nodes, 4 * hidden, dtype=half))
         saved.append(x.new_empty(directions, nodes, hidden))
         width: tuple[int, ...] = (nodes, 2 * hidden)
         if aggregator == "attention":
@@ -219,7 +227,6 @@ def _recurrence_backward(
     need_x: bool,
 ) -> list[Tensor]:
     """Gradients of the parameters and the edge scores as they came, then (if needed) of x."""
-    directions = graph[0].size(0)
     states, kept = list(outputs[:num_layers]), outputs[num_layers:]
     size = len(kept) // num_layers
     saved = [
@@ -227,8 +234,7 @@ def _recurrence_backward(
         for i in range(0, len(kept), size)
     ]
     with torch.autocast(x.device.type, enabled=False):
-        grad_x, parameter_grads, score_grads = stack.backward(
-            _load(backend),
+        grad_x, parameter_grads, score_grads = _backward_of(backend)(
             aggregator,
             cell,
             list(grads),
@@ -236,12 +242,12 @@ def _recurrence_backward(
             states,
             saved,
             stack.Graph(*graph),
-            _nest(parameters, num_layers, directions),
+            _layers(parameters, num_layers),
             list(edge_scores) or [None] * num_layers,
             precision,
             need_x,
         )
-    out = [tensor for layer in parameter_grads for direction in layer for tensor in direction]
+    out = [tensor for layer in parameter_grads for tensor in layer]
     if edge_scores:
         out += [score for score in score_grads if score is not None]
     return out if grad_x is None else [*out, grad_x]

@@ -22,7 +22,7 @@ __all__ = ["layer_states"]
 
 
 def layer_states(
-    x: Tensor, sweep: Sweep, aggregator: nn.Module, cell: nn.Module, edge: Tensor | None = None
+    x: Tensor, sweep: Sweep, aggregator: nn.Module, cell: Any, edge: Tensor | None = None
 ) -> Tensor:
     r"""The states of one layer in one direction.
 

@@ -90,20 +90,16 @@ class Backend(Protocol):
         ...
 
 
-# A layer's parameters come flat, as torch.library wants them: the cell's, then the aggregator's,
-# each for all directions.
+# A layer's parameters, directions stacked: the cell's, then the aggregator's. (The query's weight
+# of an attention is not among them: it cancels in the softmax.)
 CELL_PARAMETERS = {
     "gru": ("weight_ih", "weight_hh", "bias_ih", "bias_hh"),
     "linear": ("input.weight", "message.weight", "input.bias"),
 }
 AGGREGATOR_PARAMETERS = {
-    "attention": ("query.weight", "key.weight"),
+    "attention": ("key.weight",),
     "gated_sum": ("gate.weight", "gate.bias", "map.weight"),
 }
-
-
-def parameters_per_layer(aggregator: str, cell: str) -> int:
-    return len(CELL_PARAMETERS[cell]) + len(AGGREGATOR_PARAMETERS[aggregator])
 
 
 class _Packed(NamedTuple):
@@ -113,10 +109,9 @@ class _Packed(NamedTuple):
 
 
 def _pack(
-    aggregator: str, cell: str, parameters: list[list[Tensor]], edge_score: Tensor | None
+    aggregator: str, cell: str, stacked: list[Tensor], edge_score: Tensor | None
 ) -> _Packed:
-    """Stack directions, and put the blocks of a GRU into the order of the gates buffer."""
-    stacked = [torch.stack(p) for p in zip(*parameters, strict=True)]
+    """Put the blocks of a GRU into the order of the gates buffer."""
     if cell == "gru":
         weight_ih, recurrent, bias_ih, bias_hh = stacked[:4]
         hidden = recurrent.size(2)
@@ -129,7 +124,7 @@ def _pack(
         rest = stacked[3:]
     key = gate_map = gate_bias = None
     if aggregator == "attention":
-        key = rest[1].flatten(1)  # the query's weight cancels in the softmax
+        key = rest[0].flatten(1)
     else:
         gate_map, gate_bias = torch.cat([rest[0], rest[2]], 1), rest[1]
     return _Packed(input_weight, bias, Layer(recurrent, key, gate_map, gate_bias, edge_score))
@@ -141,7 +136,7 @@ def forward(
     cell: str,
     x: Tensor,
     graph: Graph,
-    parameters: list[list[list[Tensor]]],
+    parameters: list[list[Tensor]],
     edge_scores: list[Tensor | None],
     precision: str,
     save: bool,
@@ -184,13 +179,13 @@ def backward(
     states: list[Tensor],
     saved: list[Saved],
     graph: Graph,
-    parameters: list[list[list[Tensor]]],
+    parameters: list[list[Tensor]],
     edge_scores: list[Tensor | None],
     precision: str,
     need_x: bool,
-) -> tuple[Tensor | None, list[list[list[Tensor]]], list[Tensor | None]]:
+) -> tuple[Tensor | None, list[list[Tensor]], list[Tensor | None]]:
     """Gradients of x, of all parameters (as they came) and of the edge scores."""
-    parameter_grads: list[list[list[Tensor]]] = []
+    parameter_grads: list[list[Tensor]] = []
     score_grads: list[Tensor | None] = []
     above: Tensor | None = None  # gradient that the layer above sends to this layer's states
     for i in reversed(range(len(states))):
@@ -199,10 +194,7 @@ def backward(
         grad = _sum(grads[i], above, states[i])
         out = backend.backward(cell, grad, states[i], saved[i], packed.layer, graph, precision)
         weight_grads = _weight_gradients(cell, out, below, states[i], saved[i], graph)
-        if aggregator == "attention":
-            for d, grad_d in enumerate(weight_grads):
-                grad_d.insert(-1, torch.zeros_like(parameters[i][d][-2]))  # of the query's weight
-        parameter_grads.append(weight_grads)
+        parameter_grads.append([torch.stack(g) for g in zip(*weight_grads, strict=True)])
         score_grads.append(out.edge_score)
         if i or need_x:
             width = packed.input_weight.size(1)
@@ -251,7 +243,6 @@ def _weight_gradients(
             gate_map = out.gate_map[d]
             weight = gate_map.t() @ h[d]
             gate_bias = gate_map[:, :hidden].sum(0)
-            # Copies, because an operator's outputs must not be views of one another.
-            grads += [weight[:hidden].clone(), gate_bias, weight[hidden:].clone()]
+            grads += [weight[:hidden], gate_bias, weight[hidden:]]
         per_direction.append(grads)
     return per_direction

@@ -12,44 +12,123 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dagnn.ops.triton.primitives import arrive, dot, fresh, pin, wait
+from dagnn.ops.triton.primitives import arrive, dot, fresh, pin, rows, wait
 
 __all__ = ["backward_kernel"]
 
 
 @triton.jit
-def _rows(weight, first, k, unit, unit_mask, H: tl.constexpr):
+def _weight_rows(weight, first, k, unit, H: tl.constexpr):
     """Rows ``first + k`` of a weight matrix, a program's columns of it. ``[len(k), BN]``"""
-    mask = (k < H)[:, None] & unit_mask[None, :]
+    mask = (k < H)[:, None] & (unit < H)[None, :]
     return tl.load(weight + (first + k)[:, None] * H + unit[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
-def _saved(row_ptr, column, row_mask, column_mask):
-    """Rows that the forward pass left. ``[BM, len(column)]``"""
-    return tl.load(
-        row_ptr[:, None] + column[None, :],
-        mask=row_mask[:, None] & column_mask[None, :],
-        other=0.0,
-    )
+def _gates_backward(dh, message, gates, row, row_mask, k, H: tl.constexpr):
+    """Gradients of a GRU's pre-activations r, z, n and of n's message part; and dh z."""
+    gate_row = gates + row * (4 * H)
+    m = rows(message + row * H, k, row_mask, k < H)
+    r = rows(gate_row, k, row_mask, k < H)
+    z = rows(gate_row + H, k, row_mask, k < H)
+    n = rows(gate_row + 2 * H, k, row_mask, k < H)
+    n_message = rows(gate_row + 3 * H, k, row_mask, k < H)
+    dn = dh * (1 - z) * (1 - n * n)
+    return dn * n_message * r * (1 - r), dh * (m - n) * z * (1 - z), dn, dn * r, dh * z
 
 
 @triton.jit
-def _gates_backward(dh, m, gate_ptr, column, row_mask, column_mask, H: tl.constexpr):
-    """Gradients of a GRU's pre-activations: ``dn, dr, dz, dn's message part``, and z."""
-    n = _saved(gate_ptr, column, row_mask, column_mask)
-    r = _saved(gate_ptr + H, column, row_mask, column_mask)
-    z = _saved(gate_ptr + 2 * H, column, row_mask, column_mask)
-    n_message = _saved(gate_ptr + 3 * H, column, row_mask, column_mask)
-    dn = dh * (1 - z) * (1 - n * n)
-    return dn, dn * n_message * r * (1 - r), dh * (m - n) * z * (1 - z), dn * r, z
+def _store_gates(d_gates, row, row_mask, k, dr, dz, dn, dn_message, H: tl.constexpr):
+    mask = row_mask[:, None] & (k < H)[None, :]
+    at = d_gates + row[:, None] * (4 * H) + k[None, :]
+    tl.store(at, dr, mask=mask)
+    tl.store(at + H, dz, mask=mask)
+    tl.store(at + 2 * H, dn, mask=mask)
+    tl.store(at + 3 * H, dn_message, mask=mask)
+
+
+@triton.jit
+def _pull(
+    dh1,  # what a node's state receives from outside, to which its successors add:
+    dh2,  # whole rows in two pieces,
+    dh,  # and the program's own block
+    h,
+    aggregate,
+    d_message,
+    d_score,
+    key_score,
+    shares,
+    succ_ptr,
+    succ,
+    succ_slot,
+    row,
+    row_mask,
+    edges,
+    k1,
+    k2,
+    unit,
+    key1,
+    key2,
+    key_own,
+    saves,  # whether this program stores the gradients of scores
+    H: tl.constexpr,
+    K2: tl.constexpr,
+    BM: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    PADDED_BLOCKS: tl.constexpr,
+    ATTENTION: tl.constexpr,
+):
+    start = tl.load(succ_ptr + row, mask=row_mask, other=0)
+    degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
+    share = tl.arange(0, PADDED_BLOCKS)
+    if ATTENTION:
+        h1 = rows(h + row * H, k1, row_mask, k1 < H)
+        if K2 > 0:
+            h2 = rows(h + row * H, k2, row_mask, k2 < H)
+    total = tl.zeros((BM,), dtype=tl.float32)
+    v = tl.load(succ + start, mask=degree > 0, other=0)
+    slot = start
+    if ATTENTION:
+        slot = tl.load(succ_slot + start, mask=degree > 0, other=0)
+    for j in range(0, tl.max(degree)):
+        live = j < degree
+        target = d_message + v * H
+        dm = fresh(target, unit, live, unit < H)
+        dm1 = fresh(target, k1, live, k1 < H)
+        if K2 > 0:
+            dm2 = fresh(target, k2, live, k2 < H)
+        if ATTENTION:
+            score = tl.load(aggregate + slot, mask=live, other=0.0)
+            norm = tl.load(aggregate + edges + v, mask=live, other=0.0)
+            inner = -tl.sum(fresh(shares + v * BLOCKS, share, live, share < BLOCKS), axis=1)
+            a = tl.where(live, tl.exp(score - norm), 0.0)
+            inner += tl.sum(dm1 * h1, axis=1)
+            if K2 > 0:
+                inner += tl.sum(dm2 * h2, axis=1)
+            ds = a * inner
+            tl.store(d_score + slot, ds, mask=live & saves)
+            slot = tl.load(succ_slot + start + j + 1, mask=j + 1 < degree, other=0)
+            total += ds
+            dh += a[:, None] * dm + ds[:, None] * key_own[None, :]
+            dh1 += a[:, None] * dm1 + ds[:, None] * key1[None, :]
+            if K2 > 0:
+                dh2 += a[:, None] * dm2 + ds[:, None] * key2[None, :]
+        else:
+            dh += dm
+            dh1 += dm1
+            if K2 > 0:
+                dh2 += dm2
+        v = tl.load(succ + start + j + 1, mask=j + 1 < degree, other=0)
+    if ATTENTION:
+        tl.store(key_score + row, total, mask=row_mask & saves)
+    return dh1, dh2, dh
 
 
 @triton.jit
 def backward_kernel(
     grad,  # [S, N, H] of the states, from outside
-    gates,  # [S, N, 4H] as the forward pass left them
-    recurrent,  # [S, 3H, H] or [S, H, H]
+    gates,  # [S, N, 4H] (r, z, n, n's message part)
+    weight,  # [S, 3H, H] or [S, H, H]
     key,  # [S, H] attention
     gate_map,  # [S, 2H, H] gated sum
     h,  # [S, N, H]
@@ -66,7 +145,7 @@ def backward_kernel(
     succ_ptr,  # [S, N + 1]
     succ,  # [S, E]
     succ_slot,  # [S, E]
-    done,  # [S, stages]
+    done,  # [S, stages, 2]
     nodes,
     edges,
     levels,
@@ -77,6 +156,7 @@ def backward_kernel(
     K1: tl.constexpr,
     K2: tl.constexpr,
     BM: tl.constexpr,
+    WM: tl.constexpr,
     BN: tl.constexpr,
     PADDED_BLOCKS: tl.constexpr,
     GRU: tl.constexpr,
@@ -92,7 +172,7 @@ def backward_kernel(
     worker = tl.program_id(0) % workers
     direction = (tl.program_id(0) // workers).to(tl.int64)
     grad += direction * nodes * H
-    recurrent += direction * (3 if GRU else 1) * H * H
+    weight += direction * (3 if GRU else 1) * H * H
     h += direction * nodes * H
     message += direction * nodes * H
     d_message += direction * nodes * H
@@ -100,26 +180,26 @@ def backward_kernel(
     succ_ptr += direction * (nodes + 1)
     succ += direction * edges
     succ_slot += direction * edges
-    done += direction * levels * PHASES
+    done += direction * levels * PHASES * 2
 
     block = worker % BLOCKS
+    groups = workers // BLOCKS
     unit = block * BN + tl.arange(0, BN)
     unit_mask = unit < H
     k1 = tl.arange(0, K1)
-    k1_mask = k1 < H
-    w1 = _rows(recurrent, 0, k1, unit, unit_mask, H).to(OPERAND)
+    k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
+    wr1 = _weight_rows(weight, 0, k1, unit, H).to(OPERAND)
+    wr2 = wr1
+    if K2 > 0:
+        wr2 = _weight_rows(weight, 0, k2, unit, H).to(OPERAND)
     if GRU:
         gates += direction * nodes * 4 * H
         d_gates += direction * nodes * 4 * H
-        wz1 = _rows(recurrent, H, k1, unit, unit_mask, H).to(OPERAND)
-        wn1 = _rows(recurrent, 2 * H, k1, unit, unit_mask, H).to(OPERAND)
-    if K2 > 0:
-        k2 = K1 + tl.arange(0, K2)
-        k2_mask = k2 < H
-        w2 = _rows(recurrent, 0, k2, unit, unit_mask, H).to(OPERAND)
-        if GRU:
-            wz2 = _rows(recurrent, H, k2, unit, unit_mask, H).to(OPERAND)
-            wn2 = _rows(recurrent, 2 * H, k2, unit, unit_mask, H).to(OPERAND)
+        wz1 = _weight_rows(weight, H, k1, unit, H).to(OPERAND)
+        wn1 = _weight_rows(weight, 2 * H, k1, unit, H).to(OPERAND)
+        if K2 > 0:
+            wz2 = _weight_rows(weight, H, k2, unit, H).to(OPERAND)
+            wn2 = _weight_rows(weight, 2 * H, k2, unit, H).to(OPERAND)
     if not GRU or not ATTENTION:
         d_state += direction * nodes * H
     if ATTENTION:
@@ -127,20 +207,21 @@ def backward_kernel(
         d_score += direction * edges
         key_score += direction * nodes
         shares += direction * nodes * BLOCKS
-        share = tl.arange(0, PADDED_BLOCKS)
-        key1 = tl.load(key + direction * H + k1, mask=k1_mask, other=0.0)
+        key1 = tl.load(key + direction * H + k1, mask=k1 < H, other=0.0)
+        key2 = tl.load(key + direction * H + k2, mask=k2 < H, other=0.0)
         key_own = tl.load(key + direction * H + unit, mask=unit_mask, other=0.0)
-        if K2 > 0:
-            key2 = tl.load(key + direction * H + k2, mask=k2_mask, other=0.0)
     else:
         aggregate += direction * nodes * 2 * H
         d_pair += direction * nodes * 2 * H
         gate_map += direction * 2 * H * H
-        pg1 = _rows(gate_map, 0, k1, unit, unit_mask, H).to(OPERAND)
-        pm1 = _rows(gate_map, H, k1, unit, unit_mask, H).to(OPERAND)
+        key1 = k1
+        key2 = k2
+        key_own = unit
+        pg1 = _weight_rows(gate_map, 0, k1, unit, H).to(OPERAND)
+        pm1 = _weight_rows(gate_map, H, k1, unit, H).to(OPERAND)
         if K2 > 0:
-            pg2 = _rows(gate_map, 0, k2, unit, unit_mask, H).to(OPERAND)
-            pm2 = _rows(gate_map, H, k2, unit, unit_mask, H).to(OPERAND)
+            pg2 = _weight_rows(gate_map, 0, k2, unit, H).to(OPERAND)
+            pm2 = _weight_rows(gate_map, H, k2, unit, H).to(OPERAND)
 
     before = 0  # tiles of the stage before
     for stage in range(first_stage, last_stage):
@@ -148,135 +229,156 @@ def backward_kernel(
         low = tl.load(level_ptr + level)
         high = tl.load(level_ptr + level + 1)
         row_tiles = tl.cdiv(high - low, BM).to(tl.int32)
+        here = done + stage * 2
         own = 0
-        for tile in range(worker // BLOCKS, row_tiles, workers // BLOCKS):
-            row = low + tile * BM + tl.arange(0, BM)
-            row_mask = row < high
-            mask = row_mask[:, None] & unit_mask[None, :]
-            at = row[:, None] * H + unit[None, :]
-            # What a node pulls from its successors: in full rows, and the program's own block.
-            dh = tl.zeros((BM, BN), dtype=tl.float32)
-            dh1 = tl.zeros((BM, K1), dtype=tl.float32)
-            if K2 > 0:
-                dh2 = tl.zeros((BM, K2), dtype=tl.float32)
-            if ATTENTION:
-                dh = _saved(grad + row * H, unit, row_mask, unit_mask)
-                dh1 = _saved(grad + row * H, k1, row_mask, k1_mask)
-                h1 = _saved(h + row * H, k1, row_mask, k1_mask)
-                if K2 > 0:
-                    dh2 = _saved(grad + row * H, k2, row_mask, k2_mask)
-                    h2 = _saved(h + row * H, k2, row_mask, k2_mask)
-            if stage % PHASES == 0:
-                start = tl.load(succ_ptr + row, mask=row_mask, other=0)
-                degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
-                most = tl.max(degree)
-                v = tl.load(succ + start, mask=degree > 0, other=0)
-                if WAIT:
-                    if own == 0:
-                        if stage > 0:
-                            wait(done + stage - 1, before)
-                total = tl.zeros((BM,), dtype=tl.float32)
-                for j in range(0, most):
-                    live = j < degree
-                    target = d_message + v * H
-                    dm = fresh(target, unit, live, unit_mask)
-                    dm1 = fresh(target, k1, live, k1_mask)
+        wide = row_tiles > groups
+        if WAIT and WM > 0 and GRU and ATTENTION and wide:
+            if stage > 0:
+                if worker < row_tiles:
+                    wait(here - 1, before)
+            if GRU and ATTENTION:
+                for tile in range(worker, row_tiles, workers):
+                    row = low + tile * BM + tl.arange(0, BM)
+                    row_mask = row < high
+                    dh1 = rows(grad + row * H, k1, row_mask, k1 < H)
+                    dh2 = rows(grad + row * H, k2, row_mask, k2 < H)
+                    dh = tl.zeros((BM, BN), dtype=tl.float32)
+                    dh1, dh2, dh = _pull(
+                        dh1, dh2, dh, h, aggregate, d_message, d_score, key_score, shares,
+                        succ_ptr, succ, succ_slot, row, row_mask, edges, k1, k2, unit,
+                        key1, key2, key_own, True, H, K2, BM, BLOCKS, PADDED_BLOCKS, ATTENTION,
+                    )  # fmt: skip
+                    dr, dz, dn, dn_message, passed = _gates_backward(
+                        dh1, message, gates, row, row_mask, k1, H
+                    )
+                    _store_gates(d_gates, row, row_mask, k1, dr, dz, dn, dn_message, H)
+                    at = d_message + row[:, None] * H
+                    tl.store(at + k1[None, :], passed, mask=row_mask[:, None] & (k1 < H)[None, :])
                     if K2 > 0:
-                        dm2 = fresh(target, k2, live, k2_mask)
-                    if ATTENTION:
-                        slot = tl.load(succ_slot + start + j, mask=live, other=0)
-                        score = tl.load(aggregate + slot, mask=live, other=0.0)
-                        norm = tl.load(aggregate + edges + v, mask=live, other=0.0)
-                        a = tl.where(live, tl.exp(score - norm), 0.0)
-                        inner = tl.sum(dm1 * h1, axis=1)
+                        dr, dz, dn, dn_message, passed = _gates_backward(
+                            dh2, message, gates, row, row_mask, k2, H
+                        )
+                        _store_gates(d_gates, row, row_mask, k2, dr, dz, dn, dn_message, H)
+                        tl.store(
+                            at + k2[None, :], passed, mask=row_mask[:, None] & (k2 < H)[None, :]
+                        )
+                    own += 1
+                if own > 0:
+                    arrive(here, own)
+                own = 0
+                if level > 0:
+                    wait(here, row_tiles)
+                    row_tiles = tl.cdiv(high - low, WM).to(tl.int32)
+                    for tile in range(worker // BLOCKS, row_tiles, groups):
+                        row = low + tile * WM + tl.arange(0, WM)
+                        row_mask = row < high
+                        gate_row = d_gates + row * (4 * H)
+                        acc = fresh(d_message + row * H, unit, row_mask, unit_mask)
+                        part = fresh(gate_row, k1, row_mask, k1 < H)
+                        acc = dot(part, wr1, acc, PRECISION)
+                        part = fresh(gate_row + H, k1, row_mask, k1 < H)
+                        acc = dot(part, wz1, acc, PRECISION)
+                        part = fresh(gate_row + 3 * H, k1, row_mask, k1 < H)
+                        acc = dot(part, wn1, acc, PRECISION)
                         if K2 > 0:
-                            inner += tl.sum(dm2 * h2, axis=1)
-                        inner -= tl.sum(fresh(shares + v * BLOCKS, share, live, share < BLOCKS), 1)
-                        ds = a * inner
-                        tl.store(d_score + slot, ds, mask=live & (block == 0))
-                        total += ds
-                        dh += a[:, None] * dm + ds[:, None] * key_own[None, :]
-                        dh1 += a[:, None] * dm1 + ds[:, None] * key1[None, :]
-                        if K2 > 0:
-                            dh2 += a[:, None] * dm2 + ds[:, None] * key2[None, :]
-                    else:
-                        dh += dm
-                        dh1 += dm1
-                        if K2 > 0:
-                            dh2 += dm2
-                    v = tl.load(succ + start + j + 1, mask=j + 1 < degree, other=0)
+                            rest = fresh(gate_row, k2, row_mask, k2 < H)
+                            acc = dot(rest, wr2, acc, PRECISION)
+                            rest = fresh(gate_row + H, k2, row_mask, k2 < H)
+                            acc = dot(rest, wz2, acc, PRECISION)
+                            rest = fresh(gate_row + 3 * H, k2, row_mask, k2 < H)
+                            acc = dot(rest, wn2, acc, PRECISION)
+                        mask = row_mask[:, None] & unit_mask[None, :]
+                        tl.store(d_message + row[:, None] * H + unit[None, :], acc, mask=mask)
+                        m = rows(message + row * H, unit, row_mask, unit_mask)
+                        tl.store(shares + row * BLOCKS + block, tl.sum(acc * m, 1), mask=row_mask)
+                        own += 1
+        else:
+            for tile in range(worker // BLOCKS, row_tiles, groups):
+                row = low + tile * BM + tl.arange(0, BM)
+                row_mask = row < high
+                mask = row_mask[:, None] & unit_mask[None, :]
+                at = row[:, None] * H + unit[None, :]
+                dh = tl.zeros((BM, BN), dtype=tl.float32)
+                dh1 = tl.zeros((BM, K1), dtype=tl.float32)
+                dh2 = tl.zeros((BM, K2 if K2 > 0 else 16), dtype=tl.float32)
                 if ATTENTION:
-                    tl.store(key_score + row, total, mask=row_mask & (block == 0))
-                    if not GRU:
-                        tl.store(d_state + at, dh, mask=mask)
-            if not ATTENTION:
+                    dh = rows(grad + row * H, unit, row_mask, unit_mask)
+                    dh1 = rows(grad + row * H, k1, row_mask, k1 < H)
+                    dh2 = rows(grad + row * H, k2, row_mask, k2 < H)
                 if stage % PHASES == 0:
-                    # Through the product of gate and map to the state.
-                    pair = aggregate + row * (2 * H)
-                    gate = _saved(pair, unit, row_mask, unit_mask)
-                    value = _saved(pair + H, unit, row_mask, unit_mask)
-                    pair_at = d_pair + row[:, None] * (2 * H) + unit[None, :]
-                    tl.store(pair_at, dh * value * gate * (1 - gate), mask=mask)
-                    tl.store(pair_at + H, dh * gate, mask=mask)
-                    gate1 = _saved(pair, k1, row_mask, k1_mask)
-                    value1 = _saved(pair + H, k1, row_mask, k1_mask)
-                    acc = _saved(grad + row * H, unit, row_mask, unit_mask)
-                    acc = dot(dh1 * value1 * gate1 * (1 - gate1), pg1, acc, PRECISION)
-                    acc = dot(dh1 * gate1, pm1, acc, PRECISION)
-                    if K2 > 0:
-                        gate2 = _saved(pair, k2, row_mask, k2_mask)
-                        value2 = _saved(pair + H, k2, row_mask, k2_mask)
-                        acc = dot(dh2 * value2 * gate2 * (1 - gate2), pg2, acc, PRECISION)
-                        acc = dot(dh2 * gate2, pm2, acc, PRECISION)
-                    tl.store(d_state + at, acc, mask=mask)
-                else:
                     if WAIT:
                         if own == 0:
-                            wait(done + stage - 1, before)
-                    dh = fresh(d_state + row * H, unit, row_mask, unit_mask)
-                    dh1 = fresh(d_state + row * H, k1, row_mask, k1_mask)
-                    if K2 > 0:
-                        dh2 = fresh(d_state + row * H, k2, row_mask, k2_mask)
-            if stage % PHASES == PHASES - 1:
-                m = _saved(message + row * H, unit, row_mask, unit_mask)
-                if GRU:
-                    gate_row = gates + row * (4 * H)
-                    dn, dr, dz, dn_message, z = _gates_backward(
-                        dh, m, gate_row, unit, row_mask, unit_mask, H
-                    )
-                    gate_at = d_gates + row[:, None] * (4 * H) + unit[None, :]
-                    tl.store(gate_at, dn, mask=mask)
-                    tl.store(gate_at + H, dr, mask=mask)
-                    tl.store(gate_at + 2 * H, dz, mask=mask)
-                    tl.store(gate_at + 3 * H, dn_message, mask=mask)
-                if level > 0:
-                    if GRU:
-                        acc = dh * z
-                        m1 = _saved(message + row * H, k1, row_mask, k1_mask)
-                        _, dr1, dz1, dn1, _ = _gates_backward(
-                            dh1, m1, gate_row, k1, row_mask, k1_mask, H
-                        )
-                        acc = dot(pin(dr1), w1, acc, PRECISION)
-                        acc = dot(pin(dz1), wz1, acc, PRECISION)
-                        acc = dot(pin(dn1), wn1, acc, PRECISION)
+                            if stage > 0:
+                                wait(here - 1, before)
+                    dh1, dh2, dh = _pull(
+                        dh1, dh2, dh, h, aggregate, d_message, d_score, key_score, shares,
+                        succ_ptr, succ, succ_slot, row, row_mask, edges, k1, k2, unit,
+                        key1, key2, key_own, block == 0, H, K2, BM, BLOCKS, PADDED_BLOCKS,
+                        ATTENTION,
+                    )  # fmt: skip
+                    if ATTENTION and not GRU:
+                        tl.store(d_state + at, dh, mask=mask)
+                if not ATTENTION:
+                    if stage % PHASES == 0:
+                        # Through the product of gate and map to the state.
+                        pair = aggregate + row * (2 * H)
+                        gate = rows(pair, unit, row_mask, unit_mask)
+                        value = rows(pair + H, unit, row_mask, unit_mask)
+                        pair_at = d_pair + row[:, None] * (2 * H) + unit[None, :]
+                        tl.store(pair_at, dh * value * gate * (1 - gate), mask=mask)
+                        tl.store(pair_at + H, dh * gate, mask=mask)
+                        gate1 = rows(pair, k1, row_mask, k1 < H)
+                        value1 = rows(pair + H, k1, row_mask, k1 < H)
+                        acc = rows(grad + row * H, unit, row_mask, unit_mask)
+                        acc = dot(pin(dh1 * value1 * gate1 * (1 - gate1)), pg1, acc, PRECISION)
+                        acc = dot(pin(dh1 * gate1), pm1, acc, PRECISION)
                         if K2 > 0:
-                            m2 = _saved(message + row * H, k2, row_mask, k2_mask)
-                            _, dr2, dz2, dn2, _ = _gates_backward(
-                                dh2, m2, gate_row, k2, row_mask, k2_mask, H
-                            )
-                            acc = dot(pin(dr2), w2, acc, PRECISION)
-                            acc = dot(pin(dz2), wz2, acc, PRECISION)
-                            acc = dot(pin(dn2), wn2, acc, PRECISION)
+                            gate2 = rows(pair, k2, row_mask, k2 < H)
+                            value2 = rows(pair + H, k2, row_mask, k2 < H)
+                            acc = dot(pin(dh2 * value2 * gate2 * (1 - gate2)), pg2, acc, PRECISION)
+                            acc = dot(pin(dh2 * gate2), pm2, acc, PRECISION)
+                        tl.store(d_state + at, acc, mask=mask)
                     else:
-                        acc = tl.zeros((BM, BN), dtype=tl.float32)
-                        acc = dot(dh1, w1, acc, PRECISION)
-                        if K2 > 0:
-                            acc = dot(dh2, w2, acc, PRECISION)
-                    tl.store(d_message + at, acc, mask=mask)
-                    if ATTENTION:
-                        tl.store(shares + row * BLOCKS + block, tl.sum(acc * m, 1), mask=row_mask)
-            own += 1
+                        if WAIT:
+                            if own == 0:
+                                wait(here - 1, before)
+                        dh = fresh(d_state + row * H, unit, row_mask, unit_mask)
+                        dh1 = fresh(d_state + row * H, k1, row_mask, k1 < H)
+                        dh2 = fresh(d_state + row * H, k2, row_mask, k2 < H)
+                if stage % PHASES == PHASES - 1:
+                    acc = tl.zeros((BM, BN), dtype=tl.float32)
+                    if GRU:
+                        dr, dz, dn, dn_message, acc = _gates_backward(
+                            dh, message, gates, row, row_mask, unit, H
+                        )
+                        _store_gates(d_gates, row, row_mask, unit, dr, dz, dn, dn_message, H)
+                    if level > 0:
+                        if GRU:
+                            dr1, dz1, _, dn1, _ = _gates_backward(
+                                dh1, message, gates, row, row_mask, k1, H
+                            )
+                            acc = dot(pin(dr1), wr1, acc, PRECISION)
+                            acc = dot(pin(dz1), wz1, acc, PRECISION)
+                            acc = dot(pin(dn1), wn1, acc, PRECISION)
+                            if K2 > 0:
+                                dr2, dz2, _, dn2, _ = _gates_backward(
+                                    dh2, message, gates, row, row_mask, k2, H
+                                )
+                                acc = dot(pin(dr2), wr2, acc, PRECISION)
+                                acc = dot(pin(dz2), wz2, acc, PRECISION)
+                                acc = dot(pin(dn2), wn2, acc, PRECISION)
+                        else:
+                            acc = dot(pin(dh1), wr1, acc, PRECISION)
+                            if K2 > 0:
+                                acc = dot(pin(dh2), wr2, acc, PRECISION)
+                        tl.store(d_message + at, acc, mask=mask)
+                        if ATTENTION:
+                            m = rows(message + row * H, unit, row_mask, unit_mask)
+                            tl.store(
+                                shares + row * BLOCKS + block, tl.sum(acc * m, 1), mask=row_mask
+                            )
+                own += 1
         if WAIT:
             if own > 0:
-                arrive(done + stage, own)
+                arrive(here + 1, own)
         before = row_tiles * BLOCKS

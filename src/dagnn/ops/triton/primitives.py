@@ -1,4 +1,4 @@
-"""Pieces that both kernels share: synchronisation between levels, and the product's precision."""
+"""Pieces that both kernels share: memory, synchronisation between levels, products."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import triton.language as tl
 # Whether kernels run in Triton's interpreter, which has no inline assembly.
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
-__all__ = ["arrive", "dot", "fresh", "pin", "sigmoid", "split2", "split4", "tanh", "wait"]
+__all__ = ["INTERPRETED", "arrive", "dot", "fresh", "pin", "rows", "sigmoid", "split2", "split4"]
+__all__ += ["tanh", "wait"]
 
 
 @triton.jit
 def wait(counter, expected):
-    """Spin until all tiles of the level before have arrived; later loads see what they wrote."""
+    """Spin until :obj:`expected` tiles have arrived; later loads see what they wrote."""
     arrived = 0
     while arrived < expected:
         arrived = tl.inline_asm_elementwise(
@@ -34,14 +35,18 @@ def arrive(counter, tiles):
 
 
 @triton.jit
+def rows(row_ptr, column, row_mask, column_mask):
+    """Rows of a matrix, in float32. ``[rows, columns]``"""
+    mask = row_mask[:, None] & column_mask[None, :]
+    return tl.load(row_ptr[:, None] + column[None, :], mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
 def fresh(row_ptr, column, row_mask, column_mask):
-    """Rows that other programs have written: around the first-level cache. ``[BM, …]``"""
-    return tl.load(
-        row_ptr[:, None] + column[None, :],
-        mask=row_mask[:, None] & column_mask[None, :],
-        other=0.0,
-        cache_modifier=".cg",
-    )
+    """Rows that other programs of this launch have written: around the first-level cache."""
+    mask = row_mask[:, None] & column_mask[None, :]
+    at = row_ptr[:, None] + column[None, :]
+    return tl.load(at, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
 
 
 @triton.jit

@@ -1,0 +1,326 @@
+r"""Compiled loops of the CPU backend: messages, gates, their gradients, and thin products.
+
+Every function works on the rows ``lo`` to ``hi`` of direction ``d``. Loops over the width of a
+state are short and touch few arrays each, because that is what the compiler can prove safe to
+vectorise; a row stays in the first-level cache between them.
+
+Sums run in a fixed order, whatever the number of threads: threads share rows, never a sum.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, prange
+
+from dagnn.ops.cpu_math import sigmoid, tanh
+from dagnn.ops.cpu_products import COMPILED, add_product
+from dagnn.ops.cpu_threads import Kernel
+
+__all__ = ["Backward", "Forward"]
+
+
+class Forward(NamedTuple):
+    """The arrays of a layer's forward pass; those that a kind of layer does not have are empty."""
+
+    gru: bool
+    attention: bool
+    gates: Any  # [S, N, 4H] or [S, N, H]
+    h: Any  # [S, N, H]; a linear cell's is gates itself
+    message: Any  # [S, N, H]
+    alpha: Any  # [S, E]
+    pair: Any  # [S, N, 2H] gate and map
+    key_score: Any  # [S, N] w_2·h of every node
+    recurrent: Any  # [S, H, 3H] or [S, H, H], transposed
+    key: Any  # [S, H]
+    edge_score: Any  # [S, E]
+    gate_map: Any  # [S, H, 2H], transposed
+    gate_bias: Any  # [S, H]
+    level_ptr: Any  # [S, D + 1]
+    pred_ptr: Any  # [S, N + 1]
+    pred: Any  # [S, E]
+
+
+class Backward(NamedTuple):
+    """The arrays of a layer's backward pass."""
+
+    gru: bool
+    attention: bool
+    grad: Any  # [S, N, H] gradient of the states, complete once a node's successors are done
+    d_gates: Any  # [S, N, 4H]; a linear cell's is grad itself
+    d_message: Any  # [S, N, H]
+    d_score: Any  # [S, E]
+    d_key_score: Any  # [S, N]
+    d_pair: Any  # [S, N, 2H]
+    gates: Any  # [S, N, 4H]
+    h: Any  # [S, N, H]
+    message: Any  # [S, N, H]
+    alpha: Any  # [S, E]
+    pair: Any  # [S, N, 2H]
+    recurrent: Any  # [S, 3H, H] or [S, H, H]
+    key: Any  # [S, H]
+    gate_map: Any  # [S, 2H, H]
+    level_ptr: Any  # [S, D + 1]
+    pred_ptr: Any  # [S, N + 1]
+    succ_ptr: Any  # [S, N + 1]
+    succ: Any  # [S, E]
+    succ_slot: Any  # [S, E]
+
+
+# Only sums of products may be reordered; the polynomials of sigmoid and tanh may not.
+_ELEMENTWISE = {**COMPILED, "fastmath": {"contract"}}
+_PARALLEL = {**_ELEMENTWISE, "parallel": True}
+
+
+@njit(**COMPILED)
+def _dot(a: Any, b: Any) -> Any:
+    total = a.dtype.type(0)
+    for j in range(a.shape[0]):
+        total += a[j] * b[j]
+    return total
+
+
+@njit(**COMPILED)
+def _dot_difference(a: Any, b: Any, c: Any) -> Any:
+    """a·(b - c): a·b - a·c would lose all digits where b and c are close."""
+    total = a.dtype.type(0)
+    for j in range(a.shape[0]):
+        total += a[j] * (b[j] - c[j])
+    return total
+
+
+@njit(**COMPILED)
+def _add_scaled(out: Any, scale: Any, a: Any) -> None:
+    for j in range(out.shape[0]):
+        out[j] += scale * a[j]
+
+
+@njit(**_ELEMENTWISE)
+def _message(b: Forward, d: int, v: int) -> None:
+    """The message of a node: the weighted sum of its predecessors' states, or zero."""
+    hidden = b.message.shape[2]
+    message = b.message[d, v]
+    first, last = b.pred_ptr[d, v], b.pred_ptr[d, v + 1]
+    if b.attention and last - first == 1:
+        b.alpha[d, first] = 1
+        message[:] = b.h[d, b.pred[d, first]]
+        return
+    message[:] = 0
+    if not b.attention:
+        for slot in range(first, last):
+            pair = b.pair[d, b.pred[d, slot]]
+            gate, value = pair[:hidden], pair[hidden:]
+            for j in range(hidden):
+                message[j] += gate[j] * value[j]
+        return
+    _softmax(b, d, first, last)
+    for slot in range(first, last):
+        _add_scaled(message, b.alpha[d, slot], b.h[d, b.pred[d, slot]])
+
+
+@njit(**_ELEMENTWISE)
+def _softmax(b: Forward, d: int, first: int, last: int) -> None:
+    top = -np.inf
+    alpha = b.alpha[d]
+    for slot in range(first, last):
+        alpha[slot] = b.key_score[d, b.pred[d, slot]]
+        if b.edge_score.shape[1]:
+            alpha[slot] += b.edge_score[d, slot]
+        top = max(top, alpha[slot])
+    total = 0.0  # in double: thousands of edges may meet in one node
+    for slot in range(first, last):
+        alpha[slot] = math.exp(alpha[slot] - top)
+        total += alpha[slot]
+    for slot in range(first, last):
+        alpha[slot] /= total
+
+
+@njit(**_ELEMENTWISE)
+def _state(b: Forward, d: int, v: int) -> None:
+    """From the sums of the input and the recurrent product to the state, and its key score."""
+    hidden = b.h.shape[2]
+    h = b.h[d, v]
+    if b.gru:
+        gates, message = b.gates[d, v], b.message[d, v]
+        n, r_z, n_message = gates[:hidden], gates[hidden : 3 * hidden], gates[3 * hidden :]
+        for j in range(2 * hidden):
+            r_z[j] = sigmoid(r_z[j])
+        for j in range(hidden):
+            n[j] = tanh(n[j] + r_z[j] * n_message[j])
+        z = r_z[hidden:]
+        for j in range(hidden):
+            h[j] = n[j] + z[j] * (message[j] - n[j])
+    if b.attention:
+        b.key_score[d, v] = _dot(b.key[d], h)
+
+
+@njit(**_ELEMENTWISE)
+def _open_gate(b: Forward, d: int, v: int) -> None:
+    gate, bias = b.pair[d, v], b.gate_bias[d]
+    for j in range(bias.shape[0]):
+        gate[j] = sigmoid(gate[j] + bias[j])
+
+
+@njit(**_ELEMENTWISE)
+def _pull(b: Backward, d: int, u: int) -> None:
+    """Complete the gradient of a node's state with what its successors send back."""
+    grad = b.grad[d, u]
+    first, last = b.succ_ptr[d, u], b.succ_ptr[d, u + 1]
+    if not b.attention:
+        _pull_gated(b, d, u, first, last)
+        return
+    total = grad.dtype.type(0)
+    for i in range(first, last):
+        v, slot = b.succ[d, i], b.succ_slot[d, i]
+        d_message, alpha = b.d_message[d, v], b.alpha[d, slot]
+        # A single predecessor has weight 1, whatever its score.
+        if b.pred_ptr[d, v + 1] - b.pred_ptr[d, v] > 1:
+            d_score = alpha * _dot_difference(d_message, b.h[d, u], b.message[d, v])
+            b.d_score[d, slot] = d_score
+            total += d_score
+        else:
+            b.d_score[d, slot] = 0
+        _add_scaled(grad, alpha, d_message)
+    b.d_key_score[d, u] = total
+    if total != 0:
+        _add_scaled(grad, total, b.key[d])
+
+
+@njit(**_ELEMENTWISE)
+def _pull_gated(b: Backward, d: int, u: int, first: int, last: int) -> None:
+    hidden = b.grad.shape[2]
+    gate, value = b.pair[d, u, :hidden], b.pair[d, u, hidden:]
+    d_gate, d_value = b.d_pair[d, u, :hidden], b.d_pair[d, u, hidden:]
+    d_value[:] = 0
+    for i in range(first, last):
+        d_message = b.d_message[d, b.succ[d, i]]
+        for j in range(hidden):
+            d_value[j] += d_message[j]
+    one = gate.dtype.type(1)  # a plain 1 would make it double precision
+    for j in range(hidden):
+        d_value[j] *= gate[j]
+    for j in range(hidden):
+        d_gate[j] = d_value[j] * value[j] * (one - gate[j])
+
+
+@njit(**_ELEMENTWISE)
+def _d_gates(b: Backward, d: int, v: int) -> None:
+    """From the gradient of a GRU's state to those of its sums, and directly of its message."""
+    hidden = b.grad.shape[2]
+    grad, message, d_message = b.grad[d, v], b.message[d, v], b.d_message[d, v]
+    gates, out = b.gates[d, v], b.d_gates[d, v]
+    n, r, z = gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden : 3 * hidden]
+    n_message = gates[3 * hidden :]
+    d_n, d_r = out[:hidden], out[hidden : 2 * hidden]
+    d_z, d_n_message = out[2 * hidden : 3 * hidden], out[3 * hidden :]
+    one = grad.dtype.type(1)  # a plain 1 would make it double precision
+    for j in range(hidden):
+        d_n[j] = grad[j] * (one - z[j]) * (one - n[j] * n[j])
+    for j in range(hidden):
+        d_z[j] = grad[j] * (message[j] - n[j]) * z[j] * (one - z[j])
+    for j in range(hidden):
+        d_n_message[j] = d_n[j] * r[j]
+    for j in range(hidden):
+        d_r[j] = d_n_message[j] * n_message[j] * (one - r[j])
+    for j in range(hidden):
+        d_message[j] = grad[j] * z[j]
+
+
+# A level is done in stages, with a product between them: by BLAS for wide levels, whose rows
+# threads share; by add_product in runs of narrow levels, where each thread has a direction.
+MESSAGES, STATES, GATED_MAPS = 0, 1, 2
+PULL, CELL = 0, 1
+
+
+@njit(**_ELEMENTWISE)
+def _forward_rows(b: Forward, stage: int, d: int, lo: int, hi: int) -> None:
+    for v in range(lo, hi):
+        if stage == MESSAGES:
+            _message(b, d, v)
+        elif stage == STATES:
+            _state(b, d, v)
+        else:
+            _open_gate(b, d, v)
+
+
+@njit(**_ELEMENTWISE)
+def _forward_levels(b: Forward, d: int, first: int, last: int) -> None:
+    hidden = b.h.shape[2]
+    for i in range(first, last):
+        lo, hi = b.level_ptr[d, i], b.level_ptr[d, i + 1]
+        _forward_rows(b, MESSAGES, d, lo, hi)
+        if i > 0:
+            at = hidden if b.gru else 0
+            add_product(b.gates[d], b.message[d], b.recurrent[d], lo, hi, at, 0)
+        _forward_rows(b, STATES, d, lo, hi)
+        if not b.attention:
+            b.pair[d, lo:hi] = 0
+            add_product(b.pair[d], b.h[d], b.gate_map[d], lo, hi, 0, 0)
+            _forward_rows(b, GATED_MAPS, d, lo, hi)
+
+
+@njit(**_ELEMENTWISE)
+def _backward_rows(b: Backward, stage: int, d: int, lo: int, hi: int) -> None:
+    for v in range(lo, hi):
+        if stage == PULL:
+            _pull(b, d, v)
+        else:
+            _d_gates(b, d, v)
+
+
+@njit(**_ELEMENTWISE)
+def _backward_levels(b: Backward, d: int, first: int, last: int) -> None:
+    hidden = b.grad.shape[2]
+    for i in range(last - 1, first - 1, -1):
+        lo, hi = b.level_ptr[d, i], b.level_ptr[d, i + 1]
+        _backward_rows(b, PULL, d, lo, hi)
+        if not b.attention:
+            add_product(b.grad[d], b.d_pair[d], b.gate_map[d], lo, hi, 0, 0)
+        if b.gru:
+            _backward_rows(b, CELL, d, lo, hi)
+        else:
+            b.d_message[d, lo:hi] = 0
+        if i > 0:
+            at = hidden if b.gru else 0
+            add_product(b.d_message[d], b.d_gates[d], b.recurrent[d], lo, hi, 0, at)
+
+
+@njit(**_ELEMENTWISE)
+def _share(lo: int, hi: int, thread: int, threads: int) -> tuple[int, int]:
+    # Indices of parallel loops are unsigned, and would turn a product with an int into a float.
+    i = np.int64(thread)
+    return lo + (hi - lo) * i // threads, lo + (hi - lo) * (i + 1) // threads
+
+
+@njit(**_PARALLEL)
+def _share_forward_rows(b: Forward, stage: int, d: int, lo: int, hi: int, threads: int) -> None:
+    for thread in prange(threads):
+        start, stop = _share(lo, hi, thread, threads)
+        _forward_rows(b, stage, d, start, stop)
+
+
+@njit(**_PARALLEL)
+def _share_forward_levels(b: Forward, first: Any, last: Any) -> None:
+    for d in prange(first.shape[0]):
+        _forward_levels(b, np.int64(d), first[d], last[d])
+
+
+@njit(**_PARALLEL)
+def _share_backward_rows(b: Backward, stage: int, d: int, lo: int, hi: int, threads: int) -> None:
+    for thread in prange(threads):
+        start, stop = _share(lo, hi, thread, threads)
+        _backward_rows(b, stage, d, start, stop)
+
+
+@njit(**_PARALLEL)
+def _share_backward_levels(b: Backward, first: Any, last: Any) -> None:
+    for d in prange(first.shape[0]):
+        _backward_levels(b, np.int64(d), first[d], last[d])
+
+
+FORWARD_ROWS = Kernel(_forward_rows, _share_forward_rows)
+FORWARD_LEVELS = Kernel(_forward_levels, _share_forward_levels)
+BACKWARD_ROWS = Kernel(_backward_rows, _share_backward_rows)
+BACKWARD_LEVELS = Kernel(_backward_levels, _share_backward_levels)
