@@ -148,7 +148,7 @@ class LevelSchedule:
         return self._sweep(1, self.sources) if self.num_directions == 2 else None
 
     def _sweep(self, direction: int, sinks: Tensor) -> Sweep:
-        return Sweep(*(t[direction] for t in self.stacked()), sinks)
+        return Sweep(*(*(t[direction] for t in self.stacked()), sinks))
 
     def stacked(self) -> tuple[Tensor, ...]:
         """The tensors that have a row per direction, in the order of :class:`Sweep`."""
@@ -188,7 +188,8 @@ class LevelSchedule:
         """The same schedule without the reverse sweep."""
         if self.num_directions == 1:
             return self
-        return LevelSchedule(*(t[:1] for t in self.stacked()), self.targets, self.sources)
+        stacked = (t[:1] for t in self.stacked())
+        return LevelSchedule(*(*stacked, self.targets, self.sources))
 
     def flip(self) -> LevelSchedule:
         """The schedule of the reverse DAG."""
@@ -198,7 +199,7 @@ class LevelSchedule:
                 "alone; build it with reverse=True"
             )
         stacked = (t.flip(0) for t in self.stacked())
-        return LevelSchedule(*stacked, targets=self.sources, sources=self.targets)
+        return LevelSchedule(*(*stacked, self.sources, self.targets))
 
     def to(self, device: Any, non_blocking: bool = False) -> LevelSchedule:
         tensors = (*self.stacked(), self.targets, self.sources)
@@ -230,8 +231,7 @@ def _level_sort(edge_index: Tensor, levels: Tensor) -> _Sorted:
     # torch.export need to be told so (see the fake below), and would break the graph otherwise.
     directions, num_nodes = levels.shape
     num_edges = edge_index.size(1)
-    index = {"dtype": torch.long, "device": levels.device}
-    position = torch.arange(num_nodes, **index).expand(directions, -1)
+    position = torch.arange(num_nodes, device=levels.device).expand(directions, -1)
     order = torch.argsort(levels, dim=1, stable=True)
     rank = torch.empty_like(order).scatter_(1, order, position)
     level_ptr = _level_pointers(levels.gather(1, order))
@@ -245,7 +245,7 @@ def _level_sort(edge_index: Tensor, levels: Tensor) -> _Sorted:
     source, succ_slot = torch.sort(pred, dim=1, stable=True)
     succ = target.gather(1, succ_slot)
 
-    bounds = torch.arange(num_nodes + 1, **index).expand(directions, -1).contiguous()
+    bounds = torch.arange(num_nodes + 1, device=levels.device).expand(directions, -1).contiguous()
     pred_ptr = torch.searchsorted(target, bounds)
     succ_ptr = torch.searchsorted(source, bounds)
     in_degree = pred_ptr[0].diff()[rank[0]]

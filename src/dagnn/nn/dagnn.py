@@ -2,7 +2,7 @@ r"""The model of the paper: layers of the DAG recurrence, both directions, and a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from dagnn.nn.aggregators import make_aggregator
 from dagnn.nn.cells import make_cell
 from dagnn.nn.fused import fused_kind, fused_states
 from dagnn.nn.readout import Readout
+from dagnn.ops.pool import pool
 from dagnn.ops.recurrence import check_backend, choose_backend
 from dagnn.ops.reference import layer_states
 
@@ -198,9 +199,8 @@ class DAGNN(nn.Module):
             width = in_channels + num_layers * hidden_channels
         self.forward_layers = layers()
         self.reverse_layers = layers() if bidirectional else nn.ModuleList()
-        self._fused_kind = fused_kind(
-            self.forward_layers[0].aggregator, self.forward_layers[0].cell
-        )
+        first: Any = self.forward_layers[0]
+        self._fused_kind = fused_kind(first.aggregator, first.cell)
         check_backend(backend, self._fused_kind)
         self.forward_readout = Readout(width, readout)
         self.reverse_readout = Readout(width, readout) if bidirectional else None
@@ -211,8 +211,9 @@ class DAGNN(nn.Module):
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
         for module in self.modules():
-            if module is not self and hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+            reset: Any = getattr(module, "reset_parameters", None)
+            if module is not self and reset is not None:
+                reset()
 
     def forward(
         self,
@@ -242,7 +243,8 @@ class DAGNN(nn.Module):
             Graph vectors. ``[B, out_channels]``
         """
         graph = self._read(x, edge_index, edge_type, edge_attr, batch, schedule, batch_size)
-        pooled = self._pool(graph, self._states(graph))  # [B, S * (C + L * H)]
+        backend = self._backend(graph)
+        pooled = self._pool(graph, self._states(graph, backend), backend)  # [B, S * (C + L * H)]
         return pooled if self.lin is None else self.lin(pooled)
 
     def embed_nodes(
@@ -260,21 +262,24 @@ class DAGNN(nn.Module):
         of the nodes. Without :obj:`bidirectional`, ``states.reverse`` is empty.
         """
         graph = self._read(x, edge_index, edge_type, edge_attr, None, schedule, None)
-        states = self._states(graph)
+        states = self._states(graph, self._backend(graph))
         directions = [
             [graph.x, *(h[d][rank] for h in states)] for d, rank in enumerate(graph.schedule.rank)
         ]
         return NodeStates(directions[0], directions[1] if self.bidirectional else [])
 
-    def _states(self, graph: _Graph) -> list[Tensor]:
+    def _backend(self, graph: _Graph) -> str:
+        dtype = next(self.parameters()).dtype  # under autocast, features may have another
+        return choose_backend(self.backend, self._fused_kind, graph.x.device, dtype)
+
+    def _states(self, graph: _Graph, backend: str) -> list[Tensor]:
         """States of layers 1 to L, level-major, directions stacked. ``[S, N, H]`` each"""
-        backend = choose_backend(self.backend, self._fused_kind, graph.x.device, graph.x.dtype)
         if backend == "reference":
             return self._reference_states(graph)
         return fused_states(
             graph.x,
             graph.schedule,
-            [self.forward_layers, self.reverse_layers][: graph.schedule.num_directions],
+            [[*self.forward_layers], [*self.reverse_layers]][: graph.schedule.num_directions],
             graph.edge_type,
             graph.edge_attr,
             self.dropout if self.training else 0.0,
@@ -298,38 +303,32 @@ class DAGNN(nn.Module):
             columns.append(states)
         return [torch.stack(row) for row in zip(*columns, strict=True)]
 
-    def _pool(self, graph: _Graph, states: list[Tensor]) -> Tensor:
+    def _pool(self, graph: _Graph, states: list[Tensor], backend: str) -> Tensor:
         """Concatenate layers 0 to L of the readout's nodes, pool each graph, join directions."""
-        schedule = graph.schedule
-        if self.readout_nodes == "targets":
-            nodes = [schedule.targets, schedule.sources][: states[0].size(0)]
-        else:
-            nodes = [*schedule.order]
-        # One gather per layer for both directions: its gradient is then one scatter.
-        places = [
-            rank[n] + d * schedule.num_nodes
-            for d, (rank, n) in enumerate(zip(schedule.rank, nodes, strict=False))
-        ]
-        place, node = torch.cat(places), torch.cat(nodes)
-        pooled = states if self.readout_layers == "all" else states[-1:]
-        rows = [h.flatten(0, 1)[place] for h in pooled]
-        if self.readout_layers == "all":
-            rows.insert(0, graph.x[node])
-        row = torch.cat(rows, dim=-1)  # [T + U, C + L * H]
-        index = place.new_zeros(()).expand(len(place))
-        if graph.batch is not None:
-            index = graph.batch[node]
-        sizes = [len(n) for n in nodes]
-        readouts = [self.forward_readout, self.reverse_readout]
-        return torch.cat(
-            [
-                readout(r, i, graph.batch_size)
-                for readout, r, i in zip(
-                    readouts, row.split(sizes), index.split(sizes), strict=False
-                )
-            ],
-            dim=-1,
-        )
+        schedule, size = graph.schedule, graph.batch_size
+        x = graph.x if self.readout_layers == "all" else None
+        states = states if self.readout_layers == "all" else states[-1:]
+        nodes = [schedule.targets, schedule.sources][: schedule.num_directions]
+        if self.readout_nodes == "all":
+            nodes = []
+        mode = self.forward_readout.mode
+        if mode != "attention":
+            kernels = "triton" if backend == "triton" else "torch"
+            return pool(x, states, nodes, schedule.rank, graph.batch, size, mode, kernels)
+        pooled = []
+        for d, readout in enumerate([self.forward_readout, self.reverse_readout]):
+            if readout is None:
+                continue
+            node = nodes[d] if nodes else torch.arange(schedule.num_nodes, device=graph.x.device)
+            place = schedule.rank[d].index_select(0, node)
+            rows = [h[d].index_select(0, place) for h in states]
+            if x is not None:
+                rows.insert(0, x.index_select(0, node))
+            index = torch.zeros_like(node)
+            if graph.batch is not None:
+                index = graph.batch.index_select(0, node)
+            pooled.append(readout(torch.cat(rows, dim=-1), index, size))  # [B, C + L * H]
+        return torch.cat(pooled, dim=-1)
 
     def _read(
         self,
@@ -372,7 +371,7 @@ class DAGNN(nn.Module):
             edge_type=edge_type,
             edge_attr=edge_attr,
             batch=batch,
-            schedule=None if schedule is None else schedule.forward.order,
+            schedule=None if schedule is None else schedule.order,
             parameters=next(self.parameters()),
         )
         self._check_features(x)
@@ -462,11 +461,13 @@ class DAGNN(nn.Module):
             self._check_dtype("edge_attr", edge_attr)
 
     def extra_repr(self) -> str:
+        fused = self._fused_kind is not None and self.backend != "reference"
         return (
             f"{self.in_channels}, {self.hidden_channels}, num_layers={self.num_layers}, "
             f"out_channels={self.out_channels}, bidirectional={self.bidirectional}, "
             f"readout_nodes={self.readout_nodes!r}, readout_layers={self.readout_layers!r}, "
-            f"dropout={self.dropout}, backend={self.backend!r}"
+            f"dropout={self.dropout}, backend={self.backend!r}, "
+            f"path={'fused' if fused else 'reference'!r}"
         )
 
 

@@ -2,14 +2,15 @@ r"""Readouts :math:`R`: from the states of a graph's nodes to one vector per gra
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
-from torch_geometric.utils import scatter
 
 from dagnn.nn.aggregators import segment_softmax, segment_sum
+from dagnn.ops.pool import MODES, pool
 
 __all__ = ["READOUTS", "Readout"]
 
-READOUTS = ("max", "mean", "sum", "attention")
+READOUTS = (*MODES, "attention")
 
 
 class Readout(nn.Module):
@@ -31,11 +32,13 @@ class Readout(nn.Module):
         self.score = nn.Linear(channels, 1, bias=False) if mode == "attention" else None
 
     def forward(self, h: Tensor, index: Tensor, size: int) -> Tensor:
-        """Pool rows ``h`` ``[V, channels]`` by graph ``index`` ``[V]`` to ``[size, channels]``."""
+        """Pool rows ``h`` ``[V, channels]`` by graph ``index`` ``[V]`` (ascending) to
+        ``[size, channels]``."""
         if self.score is not None:
             alpha = segment_softmax(self.score(h).squeeze(-1), index, size)  # [V]
             return segment_sum(alpha.unsqueeze(-1) * h, index, size)
-        return scatter(h, index, dim=0, dim_size=size, reduce=self.mode)
+        row = torch.arange(len(h), device=h.device).unsqueeze(0)  # [1, V]
+        return pool(h, [], [], row, index, size, self.mode)
 
     def extra_repr(self) -> str:
         return f"{self.channels}, mode={self.mode!r}"

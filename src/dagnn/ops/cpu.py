@@ -20,26 +20,30 @@ import torch
 from torch import Tensor
 
 from dagnn.ops import cpu_kernels as kernels
+from dagnn.ops.cpu_buffers import Backward, Forward
 from dagnn.ops.cpu_threads import Threads
-from dagnn.ops.stack import Graph, Layer, LayerGradients, Saved
+from dagnn.ops.stack import Graph, Layer, LayerGradients, Saved, new_buffer
 
 __all__ = ["backward", "forward"]
 
 NARROW = 64  # rows; up to here a compiled product is as fast as BLAS
+SHORT = 8  # levels; a shorter run is not worth a turn of its own
 
 
 def forward(
-    cell: str, gates: Tensor, layer: Layer, graph: Graph, precision: str, save: bool
+    cell: str, gates: Tensor, layer: Layer, graph: Graph, save: bool
 ) -> tuple[Tensor, Saved | None]:
     directions, nodes, _ = gates.shape
     hidden = layer.recurrent.size(2)
     gru, attention = cell == "gru", layer.key is not None
     # A linear cell's state is the sum of its products, so it stays where the sum is made.
-    h = gates.new_empty(directions, nodes, hidden) if gru else gates
-    message = gates.new_empty(directions, nodes, hidden)
-    aggregate = gates.new_empty(graph.pred.shape if attention else (directions, nodes, 2 * hidden))
+    h = new_buffer(gates, directions, nodes, hidden) if gru else gates
+    message = new_buffer(gates, directions, nodes, hidden)
+    aggregate = new_buffer(
+        gates, *(graph.pred.shape if attention else (directions, nodes, 2 * hidden))
+    )
     array = _arrays_like(gates)
-    buffers = kernels.Forward(
+    buffers = Forward(
         gru=gru,
         attention=attention,
         gates=array(gates),
@@ -47,8 +51,9 @@ def forward(
         message=array(message),
         alpha=array(aggregate if attention else None, 2),
         pair=array(None if attention else aggregate),
-        key_score=array(gates.new_empty(directions, nodes), 2),
+        key_score=array(new_buffer(gates, directions, nodes), 2),
         recurrent=array(layer.recurrent.mT),
+        bias=array(layer.bias, 2),
         key=array(layer.key, 2),
         edge_score=array(layer.edge_score, 2),
         gate_map=array(None if layer.gate_map is None else layer.gate_map.mT),
@@ -61,14 +66,17 @@ def forward(
     with Threads() as threads:
         for turn in _turns(graph.level_ptr):
             for d, i, lo, hi in turn.wide:
-                threads.rows(kernels.FORWARD_ROWS, buffers, kernels.MESSAGES, d, lo, hi)
+                if hi - lo <= NARROW:
+                    kernels.FORWARD.alone(buffers, kernels.LEVELS, d, i, i + 1, 0)
+                    continue
+                threads.rows(kernels.FORWARD, buffers, kernels.MESSAGES, d, lo, hi)
                 if i:
                     sums[d, lo:hi].addmm_(message[d, lo:hi], layer.recurrent[d].t())
-                threads.rows(kernels.FORWARD_ROWS, buffers, kernels.STATES, d, lo, hi)
+                threads.rows(kernels.FORWARD, buffers, kernels.STATES, d, lo, hi)
                 if layer.gate_map is not None:
                     torch.mm(h[d, lo:hi], layer.gate_map[d].t(), out=aggregate[d, lo:hi])
-                    threads.rows(kernels.FORWARD_ROWS, buffers, kernels.GATED_MAPS, d, lo, hi)
-            threads.levels(kernels.FORWARD_LEVELS, buffers, turn.first, turn.last)
+                    threads.rows(kernels.FORWARD, buffers, kernels.GATED_MAPS, d, lo, hi)
+            threads.levels(kernels.FORWARD, buffers, kernels.LEVELS, turn.first, turn.last)
     if not save:
         return h, None
     return h, Saved(gates if gru else None, message, aggregate)
@@ -81,21 +89,22 @@ def backward(
     saved: Saved,
     layer: Layer,
     graph: Graph,
-    precision: str,
+    d_gates: Tensor,
 ) -> LayerGradients:
     directions, nodes, hidden = h.shape
     gru, attention = cell == "gru", layer.key is not None
-    d_gates = h.new_empty(directions, nodes, 4 * hidden) if gru else grad
-    d_message = torch.empty_like(h)
-    d_score = h.new_empty(graph.pred.shape) if attention else None
-    d_key_score = h.new_empty(directions, nodes) if attention else None
-    d_pair = None if attention else torch.empty_like(saved.aggregate)
+    d_message = new_buffer(h, directions, nodes, hidden)
+    d_score = new_buffer(h, *graph.pred.shape) if attention else None
+    d_key_score = new_buffer(h, directions, nodes) if attention else None
+    d_pair = None if attention else new_buffer(h, directions, nodes, 2 * hidden)
     array = _arrays_like(h)
-    buffers = kernels.Backward(
+    d_bias = np.zeros((directions, torch.get_num_threads(), d_gates.size(2)))
+    buffers = Backward(
         gru=gru,
         attention=attention,
         grad=array(grad),
         d_gates=array(d_gates),
+        d_bias=d_bias,
         d_message=array(d_message),
         d_score=array(d_score, 2),
         d_key_score=array(d_key_score, 2),
@@ -117,14 +126,17 @@ def backward(
     d_sums = d_gates[:, :, hidden:] if gru else d_gates
     with Threads() as threads:
         for turn in reversed(_turns(graph.level_ptr)):
-            threads.levels(kernels.BACKWARD_LEVELS, buffers, turn.first, turn.last)
+            threads.levels(kernels.BACKWARD, buffers, kernels.LEVELS, turn.first, turn.last)
             for d, i, lo, hi in reversed(turn.wide):
-                threads.rows(kernels.BACKWARD_ROWS, buffers, kernels.PULL, d, lo, hi)
+                if hi - lo <= NARROW:
+                    kernels.BACKWARD.alone(buffers, kernels.LEVELS, d, i, i + 1, 0)
+                    continue
+                threads.rows(kernels.BACKWARD, buffers, kernels.PULL, d, lo, hi)
                 if d_pair is not None:
                     assert layer.gate_map is not None
                     grad[d, lo:hi].addmm_(d_pair[d, lo:hi], layer.gate_map[d])
                 if gru:
-                    threads.rows(kernels.BACKWARD_ROWS, buffers, kernels.CELL, d, lo, hi)
+                    threads.rows(kernels.BACKWARD, buffers, kernels.CELL, d, lo, hi)
                 if i:
                     # A GRU's message has a direct gradient too, which CELL has put there.
                     torch.addmm(
@@ -134,7 +146,8 @@ def backward(
                         beta=int(gru),
                         out=d_message[d, lo:hi],
                     )
-    return LayerGradients(d_gates, d_score, d_key_score, d_pair)
+    bias = torch.from_numpy(d_bias.sum(1)).to(h.dtype) if gru else None
+    return LayerGradients(d_gates, d_score, d_key_score, d_pair, bias)
 
 
 def _arrays_like(like: Tensor) -> Callable[..., Any]:
@@ -175,9 +188,12 @@ def _turns(level_ptr: Tensor) -> list[_Turn]:
 
 def _runs(width: np.ndarray) -> list[tuple[int, int, int]]:
     """``(i, j, k)``: levels i to j are wide, levels j to k narrow; and so on, to the end."""
-    wide = np.concatenate([[False], width > NARROW, [False]])
-    edges = np.flatnonzero(wide[1:] != wide[:-1])  # starts and ends of wide runs, in turn
-    starts, ends = edges[::2].tolist(), edges[1::2].tolist()
-    if not starts or starts[0] > 0:
-        starts, ends = [0, *starts], [0, *ends]
-    return list(zip(starts, ends, [*starts[1:], len(width)], strict=True))
+    bounds = np.flatnonzero(np.diff(width > NARROW, prepend=True, append=True))
+    # Where narrow runs start and end, in turn. Short ones stay among the wide levels, so that
+    # the long ones of both directions meet.
+    runs = [run for run in bounds.reshape(-1, 2).tolist() if run[1] - run[0] >= SHORT]
+    ends = [0, *(end for _, end in runs)]
+    turns = [(i, j, k) for i, (j, k) in zip(ends, runs, strict=False)]
+    if ends[-1] < len(width) or not turns:
+        turns.append((ends[-1], len(width), len(width)))
+    return turns

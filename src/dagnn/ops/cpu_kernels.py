@@ -4,69 +4,32 @@ Every function works on the rows ``lo`` to ``hi`` of direction ``d``. Loops over
 state are short and touch few arrays each, because that is what the compiler can prove safe to
 vectorise; a row stays in the first-level cache between them.
 
-Sums run in a fixed order, whatever the number of threads: threads share rows, never a sum.
+Threads share rows or directions, never a sum, so that two runs give the same bits.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
 
+from dagnn.ops.cpu_buffers import Backward, Forward
 from dagnn.ops.cpu_math import sigmoid, tanh
 from dagnn.ops.cpu_products import COMPILED, add_product
 from dagnn.ops.cpu_threads import Kernel
 
-__all__ = ["Backward", "Forward"]
-
-
-class Forward(NamedTuple):
-    """The arrays of a layer's forward pass; those that a kind of layer does not have are empty."""
-
-    gru: bool
-    attention: bool
-    gates: Any  # [S, N, 4H] or [S, N, H]
-    h: Any  # [S, N, H]; a linear cell's is gates itself
-    message: Any  # [S, N, H]
-    alpha: Any  # [S, E]
-    pair: Any  # [S, N, 2H] gate and map
-    key_score: Any  # [S, N] w_2·h of every node
-    recurrent: Any  # [S, H, 3H] or [S, H, H], transposed
-    key: Any  # [S, H]
-    edge_score: Any  # [S, E]
-    gate_map: Any  # [S, H, 2H], transposed
-    gate_bias: Any  # [S, H]
-    level_ptr: Any  # [S, D + 1]
-    pred_ptr: Any  # [S, N + 1]
-    pred: Any  # [S, E]
-
-
-class Backward(NamedTuple):
-    """The arrays of a layer's backward pass."""
-
-    gru: bool
-    attention: bool
-    grad: Any  # [S, N, H] gradient of the states, complete once a node's successors are done
-    d_gates: Any  # [S, N, 4H]; a linear cell's is grad itself
-    d_message: Any  # [S, N, H]
-    d_score: Any  # [S, E]
-    d_key_score: Any  # [S, N]
-    d_pair: Any  # [S, N, 2H]
-    gates: Any  # [S, N, 4H]
-    h: Any  # [S, N, H]
-    message: Any  # [S, N, H]
-    alpha: Any  # [S, E]
-    pair: Any  # [S, N, 2H]
-    recurrent: Any  # [S, 3H, H] or [S, H, H]
-    key: Any  # [S, H]
-    gate_map: Any  # [S, 2H, H]
-    level_ptr: Any  # [S, D + 1]
-    pred_ptr: Any  # [S, N + 1]
-    succ_ptr: Any  # [S, N + 1]
-    succ: Any  # [S, E]
-    succ_slot: Any  # [S, E]
+__all__ = [
+    "BACKWARD",
+    "CELL",
+    "FORWARD",
+    "GATED_MAPS",
+    "LEVELS",
+    "MESSAGES",
+    "PULL",
+    "STATES",
+]
 
 
 # Only sums of products may be reordered; the polynomials of sigmoid and tanh may not.
@@ -92,6 +55,18 @@ def _dot_difference(a: Any, b: Any, c: Any) -> Any:
 
 
 @njit(**COMPILED)
+def _fill(out: Any, value: Any) -> None:
+    for j in range(out.shape[0]):
+        out[j] = value
+
+
+@njit(**COMPILED)
+def _copy(out: Any, a: Any) -> None:
+    for j in range(out.shape[0]):
+        out[j] = a[j]
+
+
+@njit(**COMPILED)
 def _add_scaled(out: Any, scale: Any, a: Any) -> None:
     for j in range(out.shape[0]):
         out[j] += scale * a[j]
@@ -102,12 +77,14 @@ def _message(b: Forward, d: int, v: int) -> None:
     """The message of a node: the weighted sum of its predecessors' states, or zero."""
     hidden = b.message.shape[2]
     message = b.message[d, v]
+    if b.gru:  # the recurrent product will add to it
+        _copy(b.gates[d, v, 3 * hidden :], b.bias[d, 3 * hidden :])
     first, last = b.pred_ptr[d, v], b.pred_ptr[d, v + 1]
     if b.attention and last - first == 1:
         b.alpha[d, first] = 1
-        message[:] = b.h[d, b.pred[d, first]]
+        _copy(message, b.h[d, b.pred[d, first]])
         return
-    message[:] = 0
+    _fill(message, message.dtype.type(0))
     if not b.attention:
         for slot in range(first, last):
             pair = b.pair[d, b.pred[d, slot]]
@@ -145,13 +122,18 @@ def _state(b: Forward, d: int, v: int) -> None:
     if b.gru:
         gates, message = b.gates[d, v], b.message[d, v]
         n, r_z, n_message = gates[:hidden], gates[hidden : 3 * hidden], gates[3 * hidden :]
+        n_bias, r_z_bias = b.bias[d, :hidden], b.bias[d, hidden : 3 * hidden]
         for j in range(2 * hidden):
-            r_z[j] = sigmoid(r_z[j])
+            r_z[j] = sigmoid(r_z[j] + r_z_bias[j])
         for j in range(hidden):
-            n[j] = tanh(n[j] + r_z[j] * n_message[j])
+            n[j] = tanh(n[j] + n_bias[j] + r_z[j] * n_message[j])
         z = r_z[hidden:]
         for j in range(hidden):
             h[j] = n[j] + z[j] * (message[j] - n[j])
+    else:
+        bias = b.bias[d]
+        for j in range(hidden):
+            h[j] += bias[j]
     if b.attention:
         b.key_score[d, v] = _dot(b.key[d], h)
 
@@ -193,7 +175,7 @@ def _pull_gated(b: Backward, d: int, u: int, first: int, last: int) -> None:
     hidden = b.grad.shape[2]
     gate, value = b.pair[d, u, :hidden], b.pair[d, u, hidden:]
     d_gate, d_value = b.d_pair[d, u, :hidden], b.d_pair[d, u, hidden:]
-    d_value[:] = 0
+    _fill(d_value, d_value.dtype.type(0))
     for i in range(first, last):
         d_message = b.d_message[d, b.succ[d, i]]
         for j in range(hidden):
@@ -206,7 +188,7 @@ def _pull_gated(b: Backward, d: int, u: int, first: int, last: int) -> None:
 
 
 @njit(**_ELEMENTWISE)
-def _d_gates(b: Backward, d: int, v: int) -> None:
+def _d_gates(b: Backward, d: int, v: int, thread: int) -> None:
     """From the gradient of a GRU's state to those of its sums, and directly of its message."""
     hidden = b.grad.shape[2]
     grad, message, d_message = b.grad[d, v], b.message[d, v], b.d_message[d, v]
@@ -226,16 +208,23 @@ def _d_gates(b: Backward, d: int, v: int) -> None:
         d_r[j] = d_n_message[j] * n_message[j] * (one - r[j])
     for j in range(hidden):
         d_message[j] = grad[j] * z[j]
+    d_bias = b.d_bias[d, thread]
+    for j in range(4 * hidden):
+        d_bias[j] += out[j]
 
 
 # A level is done in stages, with a product between them: by BLAS for wide levels, whose rows
 # threads share; by add_product in runs of narrow levels, where each thread has a direction.
-MESSAGES, STATES, GATED_MAPS = 0, 1, 2
-PULL, CELL = 0, 1
+LEVELS, MESSAGES, STATES, GATED_MAPS = 0, 1, 2, 3
+PULL, CELL = 1, 2
 
 
 @njit(**_ELEMENTWISE)
-def _forward_rows(b: Forward, stage: int, d: int, lo: int, hi: int) -> None:
+def _forward(b: Forward, stage: int, d: int, lo: int, hi: int, thread: int) -> None:
+    """A stage of the rows lo to hi, or all of the levels lo to hi."""
+    if stage == LEVELS:
+        _forward_levels(b, d, lo, hi)
+        return
     for v in range(lo, hi):
         if stage == MESSAGES:
             _message(b, d, v)
@@ -247,80 +236,69 @@ def _forward_rows(b: Forward, stage: int, d: int, lo: int, hi: int) -> None:
 
 @njit(**_ELEMENTWISE)
 def _forward_levels(b: Forward, d: int, first: int, last: int) -> None:
-    hidden = b.h.shape[2]
+    zero = np.int64(0)  # a literal 0 would be a type of its own, and compile everything anew
+    at = b.h.shape[2] if b.gru else zero
     for i in range(first, last):
         lo, hi = b.level_ptr[d, i], b.level_ptr[d, i + 1]
-        _forward_rows(b, MESSAGES, d, lo, hi)
+        for v in range(lo, hi):
+            _message(b, d, v)
         if i > 0:
-            at = hidden if b.gru else 0
-            add_product(b.gates[d], b.message[d], b.recurrent[d], lo, hi, at, 0)
-        _forward_rows(b, STATES, d, lo, hi)
+            add_product(b.gates[d], b.message[d], b.recurrent[d], lo, hi, at, zero)
+        for v in range(lo, hi):
+            _state(b, d, v)
         if not b.attention:
-            b.pair[d, lo:hi] = 0
-            add_product(b.pair[d], b.h[d], b.gate_map[d], lo, hi, 0, 0)
-            _forward_rows(b, GATED_MAPS, d, lo, hi)
+            for v in range(lo, hi):
+                _fill(b.pair[d, v], b.pair.dtype.type(0))
+            add_product(b.pair[d], b.h[d], b.gate_map[d], lo, hi, zero, zero)
+            for v in range(lo, hi):
+                _open_gate(b, d, v)
 
 
 @njit(**_ELEMENTWISE)
-def _backward_rows(b: Backward, stage: int, d: int, lo: int, hi: int) -> None:
+def _backward(b: Backward, stage: int, d: int, lo: int, hi: int, thread: int) -> None:
+    if stage == LEVELS:
+        _backward_levels(b, d, lo, hi, thread)
+        return
     for v in range(lo, hi):
         if stage == PULL:
             _pull(b, d, v)
         else:
-            _d_gates(b, d, v)
+            _d_gates(b, d, v, thread)
 
 
 @njit(**_ELEMENTWISE)
-def _backward_levels(b: Backward, d: int, first: int, last: int) -> None:
-    hidden = b.grad.shape[2]
+def _backward_levels(b: Backward, d: int, first: int, last: int, thread: int) -> None:
+    zero = np.int64(0)
+    at = b.grad.shape[2] if b.gru else zero
     for i in range(last - 1, first - 1, -1):
         lo, hi = b.level_ptr[d, i], b.level_ptr[d, i + 1]
-        _backward_rows(b, PULL, d, lo, hi)
+        for v in range(lo, hi):
+            _pull(b, d, v)
         if not b.attention:
-            add_product(b.grad[d], b.d_pair[d], b.gate_map[d], lo, hi, 0, 0)
-        if b.gru:
-            _backward_rows(b, CELL, d, lo, hi)
-        else:
-            b.d_message[d, lo:hi] = 0
+            add_product(b.grad[d], b.d_pair[d], b.gate_map[d], lo, hi, zero, zero)
+        for v in range(lo, hi):
+            if b.gru:
+                _d_gates(b, d, v, thread)
+            else:
+                _fill(b.d_message[d, v], b.grad.dtype.type(0))
         if i > 0:
-            at = hidden if b.gru else 0
-            add_product(b.d_message[d], b.d_gates[d], b.recurrent[d], lo, hi, 0, at)
+            add_product(b.d_message[d], b.d_gates[d], b.recurrent[d], lo, hi, zero, at)
 
 
-@njit(**_ELEMENTWISE)
-def _share(lo: int, hi: int, thread: int, threads: int) -> tuple[int, int]:
-    # Indices of parallel loops are unsigned, and would turn a product with an int into a float.
-    i = np.int64(thread)
-    return lo + (hi - lo) * i // threads, lo + (hi - lo) * (i + 1) // threads
+# Indices of parallel loops are unsigned, which would compile everything anew.
 
 
 @njit(**_PARALLEL)
-def _share_forward_rows(b: Forward, stage: int, d: int, lo: int, hi: int, threads: int) -> None:
-    for thread in prange(threads):
-        start, stop = _share(lo, hi, thread, threads)
-        _forward_rows(b, stage, d, start, stop)
+def _share_forward(b: Forward, stage: int, d: Any, lo: Any, hi: Any) -> None:
+    for thread in prange(d.shape[0]):
+        _forward(b, stage, d[thread], lo[thread], hi[thread], np.int64(thread))
 
 
 @njit(**_PARALLEL)
-def _share_forward_levels(b: Forward, first: Any, last: Any) -> None:
-    for d in prange(first.shape[0]):
-        _forward_levels(b, np.int64(d), first[d], last[d])
+def _share_backward(b: Backward, stage: int, d: Any, lo: Any, hi: Any) -> None:
+    for thread in prange(d.shape[0]):
+        _backward(b, stage, d[thread], lo[thread], hi[thread], np.int64(thread))
 
 
-@njit(**_PARALLEL)
-def _share_backward_rows(b: Backward, stage: int, d: int, lo: int, hi: int, threads: int) -> None:
-    for thread in prange(threads):
-        start, stop = _share(lo, hi, thread, threads)
-        _backward_rows(b, stage, d, start, stop)
-
-
-@njit(**_PARALLEL)
-def _share_backward_levels(b: Backward, first: Any, last: Any) -> None:
-    for d in prange(first.shape[0]):
-        _backward_levels(b, np.int64(d), first[d], last[d])
-
-
-FORWARD_ROWS = Kernel(_forward_rows, _share_forward_rows)
-FORWARD_LEVELS = Kernel(_forward_levels, _share_forward_levels)
-BACKWARD_ROWS = Kernel(_backward_rows, _share_backward_rows)
-BACKWARD_LEVELS = Kernel(_backward_levels, _share_backward_levels)
+FORWARD = Kernel(_forward, _share_forward)
+BACKWARD = Kernel(_backward, _share_backward)

@@ -23,8 +23,16 @@ _LOG2_E = np.float32(1.44269504088896341)
 _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 _SHIFT = np.float32(128)
 # Cephes (S. L. Moshier), expf.c and tanhf.c.
-_E5, _E4, _E3 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
-_E2, _E1, _E0 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+_E5, _E4, _E3 = (
+    np.float32(1.9875691500e-4),
+    np.float32(1.3981999507e-3),
+    np.float32(8.3334519073e-3),
+)
+_E2, _E1, _E0 = (
+    np.float32(4.1665795894e-2),
+    np.float32(1.6666665459e-1),
+    np.float32(5.0000001201e-1),
+)
 _T4, _T3, _T2 = (
     np.float32(-5.70498872745e-3),
     np.float32(2.06390887954e-2),
@@ -32,7 +40,6 @@ _T4, _T3, _T2 = (
 )
 _T1, _T0 = np.float32(1.33314422036e-1), np.float32(-3.33332819422e-1)
 _TANH_SMALL = np.float32(0.625)
-
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")

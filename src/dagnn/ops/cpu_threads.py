@@ -7,13 +7,21 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numba
+import numpy as np
 import torch
 from typing_extensions import Self
 
 __all__ = ["Kernel", "Threads"]
 
+WORTH_SHARING = 128  # rows
+
 # Some of numba's threading layers allow only one parallel call at a time.
 _one_at_a_time = threading.Lock()
+
+
+def _most_threads() -> int:
+    most: int = getattr(numba.config, "NUMBA_NUM_THREADS")  # noqa: B009 - set at run time
+    return most
 
 
 class Kernel(NamedTuple):
@@ -29,7 +37,7 @@ class Threads:
     """
 
     def __enter__(self) -> Self:
-        self.count = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+        self.count = min(torch.get_num_threads(), _most_threads())
         if self.count > 1:
             self.before = numba.get_num_threads()
             numba.set_num_threads(self.count)
@@ -41,17 +49,20 @@ class Threads:
 
     def rows(self, kernel: Kernel, buffers: Any, stage: int, d: int, lo: int, hi: int) -> None:
         """Threads share the rows of a level."""
-        if self.count == 1:
-            kernel.alone(buffers, stage, d, lo, hi)
+        if self.count == 1 or hi - lo < WORTH_SHARING:
+            kernel.alone(buffers, stage, d, lo, hi, 0)
         else:
-            with _one_at_a_time:
-                kernel.shared(buffers, stage, d, lo, hi, self.count)
+            bounds = lo + (hi - lo) * np.arange(self.count + 1) // self.count
+            self._share(kernel, buffers, stage, np.full(self.count, d), bounds[:-1], bounds[1:])
 
-    def levels(self, kernel: Kernel, buffers: Any, first: Any, last: Any) -> None:
+    def levels(self, kernel: Kernel, buffers: Any, stage: int, first: Any, last: Any) -> None:
         """Threads share the directions, each of which runs its levels in order."""
         if self.count == 1 or len(first) == 1:
             for d in range(len(first)):
-                kernel.alone(buffers, d, first[d], last[d])
+                kernel.alone(buffers, stage, d, first[d], last[d], 0)
         else:
-            with _one_at_a_time:
-                kernel.shared(buffers, first, last)
+            self._share(kernel, buffers, stage, np.arange(len(first)), first, last)
+
+    def _share(self, kernel: Kernel, buffers: Any, stage: int, d: Any, lo: Any, hi: Any) -> None:
+        with _one_at_a_time:
+            kernel.shared(buffers, stage, d, lo, hi)

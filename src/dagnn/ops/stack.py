@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,6 +46,7 @@ class Layer(NamedTuple):
     """One layer's parameters as the level loop wants them, directions stacked."""
 
     recurrent: Tensor  # [S, 3H, H] (r, z, n) for a GRU, [S, H, H] for a linear cell
+    bias: Tensor  # [S, 4H] (n, r, z, n's message part) or [S, H]
     key: Tensor | None  # [S, H] attention
     gate_map: Tensor | None  # [S, 2H, H] gated sum: gate, then map
     gate_bias: Tensor | None  # [S, H]
@@ -65,15 +67,17 @@ class LayerGradients(NamedTuple):
     edge_score: Tensor | None  # attention: [S, E]
     key_score: Tensor | None  # attention: [S, N], the sum of edge_score's gradient over successors
     gate_map: Tensor | None  # gated sum: [S, N, 2H], before the sigmoid
+    bias: Tensor | None = None  # [S, 4H] the sum of gates over nodes, if the level loop has it
 
 
 class Backend(Protocol):
     """The level loop of one layer."""
 
     def forward(
-        self, cell: str, gates: Tensor, layer: Layer, graph: Graph, precision: str, save: bool
+        self, cell: str, gates: Tensor, layer: Layer, graph: Graph, save: bool
     ) -> tuple[Tensor, Saved | None]:
-        """States ``[S, N, H]`` from a gates buffer that holds the input part (it is consumed)."""
+        """States ``[S, N, H]`` from a gates buffer that holds the input product without bias, and
+        in a GRU's last block nothing yet (it is consumed)."""
         ...
 
     def backward(
@@ -84,9 +88,10 @@ class Backend(Protocol):
         saved: Saved,
         layer: Layer,
         graph: Graph,
-        precision: str,
+        d_gates: Tensor,
     ) -> LayerGradients:
-        """Gradients from that of the states ``[S, N, H]`` (it is consumed)."""
+        """Gradients from that of the states ``[S, N, H]`` (it is consumed); those of the gates
+        are written to a buffer, which for a linear cell is the one of the states."""
         ...
 
 
@@ -104,13 +109,10 @@ AGGREGATOR_PARAMETERS = {
 
 class _Packed(NamedTuple):
     input_weight: Tensor  # [S, 3H, C] (n, r, z) or [S, H, C]
-    bias: Tensor  # [S, 4H] (n, r, z, n's message part) or [S, H]
     layer: Layer
 
 
-def _pack(
-    aggregator: str, cell: str, stacked: list[Tensor], edge_score: Tensor | None
-) -> _Packed:
+def _pack(aggregator: str, cell: str, stacked: list[Tensor], edge_score: Tensor | None) -> _Packed:
     """Put the blocks of a GRU into the order of the gates buffer."""
     if cell == "gru":
         weight_ih, recurrent, bias_ih, bias_hh = stacked[:4]
@@ -127,7 +129,7 @@ def _pack(
         key = rest[0].flatten(1)
     else:
         gate_map, gate_bias = torch.cat([rest[0], rest[2]], 1), rest[1]
-    return _Packed(input_weight, bias, Layer(recurrent, key, gate_map, gate_bias, edge_score))
+    return _Packed(input_weight, Layer(recurrent, bias, key, gate_map, gate_bias, edge_score))
 
 
 def forward(
@@ -142,31 +144,36 @@ def forward(
     save: bool,
 ) -> tuple[list[Tensor], list[Saved]]:
     """States ``[S, N, H]`` of every layer, and what the backward pass needs."""
-    below = x[graph.order] if x.dim() == 2 else x  # [S, N, C]
+    below = _level_major(x, graph)
     states, saved = [], []
     for layer_parameters, edge_score in zip(parameters, edge_scores, strict=True):
         packed = _pack(aggregator, cell, layer_parameters, edge_score)
-        gates = _input_product(below, packed, precision)
-        below, keep = backend.forward(cell, gates, packed.layer, graph, precision, save)
+        gates = _input_product(below, packed)
+        below, keep = backend.forward(cell, gates, packed.layer, graph, save)
         states.append(below)
         if keep is not None:
             saved.append(keep)
     return states, saved
 
 
-def _input_product(below: Tensor, packed: _Packed, precision: str) -> Tensor:
-    width, bias_width = packed.input_weight.size(1), packed.bias.size(1)
-    gates = below.new_empty(*below.shape[:2], bias_width)
+def new_buffer(like: Tensor, *shape: int) -> Tensor:
+    """An uninitialised tensor. Large ones come fresh from the system in every step, and touching
+    their pages for the first time costs as much as a pass over them; numpy asks for huge pages."""
+    return torch.from_numpy(np.empty(shape, like.new_empty(0).numpy().dtype))
+
+
+def _level_major(x: Tensor, graph: Graph) -> Tensor:
+    """Inputs in the order of computation. ``[S, N, C]``"""
+    if x.dim() == 3:
+        return x
+    return x.index_select(0, graph.order.flatten()).view(*graph.order.shape, x.size(1))
+
+
+def _input_product(below: Tensor, packed: _Packed) -> Tensor:
+    width = packed.input_weight.size(1)
+    gates = new_buffer(below, *below.shape[:2], packed.layer.bias.size(1))
     for d in range(below.size(0)):
-        # torch.addmm rather than baddbmm: each writes straight into its block of the buffer.
-        torch.addmm(
-            packed.bias[d, :width],
-            below[d],
-            packed.input_weight[d].t(),
-            out=gates[d, :, :width],
-        )
-    if bias_width > width:
-        gates[:, :, width:] = packed.bias[:, None, width:]
+        torch.mm(below[d], packed.input_weight[d].t(), out=gates[d, :, :width])
     return gates
 
 
@@ -188,27 +195,43 @@ def backward(
     parameter_grads: list[list[Tensor]] = []
     score_grads: list[Tensor | None] = []
     above: Tensor | None = None  # gradient that the layer above sends to this layer's states
+    all_d_gates: Tensor | None = None  # layers take turns with it
+    if cell == "gru":
+        directions, nodes, hidden = states[0].shape
+        all_d_gates = new_buffer(states[0], directions, nodes, 4 * hidden)
     for i in reversed(range(len(states))):
-        below = states[i - 1] if i else x[graph.order] if x.dim() == 2 else x
+        below = states[i - 1] if i else _level_major(x, graph)
         packed = _pack(aggregator, cell, parameters[i], edge_scores[i])
         grad = _sum(grads[i], above, states[i])
-        out = backend.backward(cell, grad, states[i], saved[i], packed.layer, graph, precision)
+        d_gates = grad if all_d_gates is None else all_d_gates
+        out = backend.backward(cell, grad, states[i], saved[i], packed.layer, graph, d_gates)
         weight_grads = _weight_gradients(cell, out, below, states[i], saved[i], graph)
         parameter_grads.append([torch.stack(g) for g in zip(*weight_grads, strict=True)])
         score_grads.append(out.edge_score)
         if i or need_x:
-            width = packed.input_weight.size(1)
-            above = torch.bmm(out.gates[:, :, :width], packed.input_weight)  # [S, N, C]
+            above = _input_gradient(out.gates, packed.input_weight)
     grad_x = None
     if need_x and x.dim() == 3:
         grad_x = above
     elif need_x:
         assert above is not None
         # Every node has one position per direction: a gather, and a fixed order of the sum.
-        grad_x = above[0][graph.rank[0]]
+        grad_x = above[0].index_select(0, graph.rank[0])
         if above.size(0) == 2:
-            grad_x += above[1][graph.rank[1]]
+            grad_x += above[1].index_select(0, graph.rank[1])
     return grad_x, parameter_grads[::-1], score_grads[::-1]
+
+
+def _input_gradient(gates: Tensor, weight: Tensor) -> Tensor:
+    """``[S, N, C]``"""
+    directions, width, channels = weight.shape
+    out = new_buffer(gates, directions, gates.size(1), channels)
+    for d in range(directions):
+        # Some thousand rows at a time are a tenth faster than all at once.
+        for lo in range(0, gates.size(1), 2048):
+            rows = slice(lo, lo + 2048)
+            torch.mm(gates[d, rows, :width], weight[d], out=out[d, rows])
+    return out
 
 
 def _sum(grad: Tensor | None, above: Tensor | None, like: Tensor) -> Tensor:
@@ -225,10 +248,8 @@ def _weight_gradients(
     for d in range(h.size(0)):
         hidden = h.size(2)
         gates, message = out.gates[d], saved.message[d]
-        # The message of level 0 is zero. On an accelerator, reading where level 1 starts would
-        # cost more than the product with those zeros.
-        first = int(graph.level_ptr[d, 1]) if h.device.type == "cpu" and h.size(1) else 0
-        bias = gates.sum(0)
+        first = int(graph.level_ptr[d, 1]) if h.size(1) else 0  # the message of level 0 is zero
+        bias = gates.sum(0) if out.bias is None else out.bias[d]
         if cell == "gru":
             n, rz, n_message = bias[:hidden], bias[hidden : 3 * hidden], bias[3 * hidden :]
             weight_ih = (gates[:, : 3 * hidden].t() @ below[d]).roll(-hidden, 0)

@@ -5,9 +5,11 @@ when the tiles of the level before have arrived (a counter per level, see
 :mod:`~dagnn.ops.triton.primitives`). Where a cooperative launch is impossible, and in Triton's
 interpreter (which runs programs one after the other), one launch per level does the same work.
 
-The gates buffer is ``[S, N, 4H]`` = ``(r, z, n's input part, n's message part)``: the input
+The gates buffer is ``[S, N, 4, HP]`` = ``(r, z, n's input part, n's message part)``: the input
 product fills the first three blocks with PyTorch's own weights as they are, the kernel does the
-rest, biases included, and the backward kernel leaves gradients in the same layout.
+rest, biases included, and the backward kernel leaves gradients in the same layout. ``HP`` is the
+hidden size, in half precision padded to a multiple of 8, since products of unaligned rows are
+several times slower.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dagnn.ops.stack import Graph, Saved
+from dagnn.ops.stack import Graph, LayerGradients, Saved
 from dagnn.ops.triton.launch import launch_backward, launch_forward
 
 __all__ = ["backward", "forward"]
@@ -34,18 +36,19 @@ def forward(
     save: bool,
 ) -> tuple[list[Tensor], list[Saved]]:
     """States ``[S, N, H]`` of every layer, and what the backward pass needs."""
-    half = _HALF.get(precision, x.dtype)
-    below = _level_major(x.to(half), graph)  # [S, N, C]
+    below = _level_major(_operand(x, precision), graph)  # [S, N, CP]
     states, saved = [], []
-    for tensors, edge_score in zip(parameters, edge_scores, strict=True):
-        weight_ih = tensors[0].to(half)
-        width = weight_ih.size(1)
+    for i, (tensors, edge_score) in enumerate(zip(parameters, edge_scores, strict=True)):
+        weight = _input_weight(tensors[0], cell, precision)  # [S, 3 * HP, CP]
+        width = weight.size(1)
         gates = below.new_empty(*below.shape[:2], width * 4 // 3 if cell == "gru" else width)
-        torch.bmm(below, weight_ih.transpose(1, 2), out=gates[:, :, :width])
-        h, keep = launch_forward(aggregator, cell, gates, tensors, edge_score, graph, precision, save)
+        torch.bmm(below, weight.mT, out=gates[:, :, :width])
+        last = i == len(parameters) - 1
+        h, below, keep = launch_forward(
+            aggregator, cell, gates, tensors, edge_score, graph, precision, save, last
+        )
         states.append(h)
         saved += [keep] if save else []
-        below = h.to(half)
     return states, saved
 
 
@@ -63,63 +66,113 @@ def backward(
     need_x: bool,
 ) -> tuple[Tensor | None, list[list[Tensor]], list[Tensor | None]]:
     """Gradients of x, of all parameters (as they came) and of the edge scores."""
-    half = _HALF.get(precision, x.dtype)
     parameter_grads: list[list[Tensor]] = []
     score_grads: list[Tensor | None] = []
     grad = grads[-1]
     for i in reversed(range(len(states))):
         tensors, h = parameters[i], states[i]
-        hidden = h.size(2)
-        below = states[i - 1].to(half) if i else _level_major(x.to(half), graph)
+        below = _operand(states[i - 1] if i else x, precision)
+        below = below if i else _level_major(below, graph)
         out = launch_backward(aggregator, cell, grad, h, saved[i], tensors, graph, precision)
-        message, gates = saved[i].message.to(half), out.gates
-        bias = out.gates.sum(1, dtype=x.dtype)
-        if cell == "gru":
-            weight_hh = torch.empty_like(tensors[1])
-            _product(gates[:, :, : 2 * hidden].mT, message, weight_hh[:, : 2 * hidden])
-            _product(gates[:, :, 3 * hidden :].mT, message, weight_hh[:, 2 * hidden :])
-            gates = gates[:, :, : 3 * hidden]
-            bias_hh = torch.cat([bias[:, : 2 * hidden], bias[:, 3 * hidden :]], 1)
-            own = [weight_hh, bias[:, : 3 * hidden], bias_hh]
-        else:
-            own = [_product(gates.mT, message, torch.empty_like(tensors[1])), bias]
-        own.insert(0, _product(gates.mT, below, torch.empty_like(tensors[0])))
-        if out.key_score is not None:
-            own.append(torch.bmm(out.key_score.unsqueeze(1), h))
-        else:
-            assert out.gate_map is not None
-            gate_map, state = out.gate_map.to(half), h.to(half)
-            d_gate = _product(gate_map[:, :, :hidden].mT, state, torch.empty_like(tensors[-3]))
-            d_map = _product(gate_map[:, :, hidden:].mT, state, torch.empty_like(tensors[-1]))
-            own += [d_gate, out.gate_map[:, :, :hidden].sum(1), d_map]
+        gates = out.gates.to(below.dtype)
+        own = _cell_gradients(cell, gates, below, saved[i].message, tensors)
+        own += _aggregator_gradients(out, h, tensors, precision)
         parameter_grads.append(own)
         score_grads.append(out.edge_score)
         if i or need_x:
-            weight_ih = tensors[0].to(half)
-            grad = _product(gates, weight_ih, x.new_empty(*below.shape))  # [S, N, C]
+            weight = _input_weight(tensors[0], cell, precision)
+            grad = _product(gates[:, :, : weight.size(1)], weight[:, : gates.size(2)])  # [S, N, CP]
+            grad = grad[:, :, : tensors[0].size(2)]
             if i:
-                grad += grads[i - 1]
-    grad_x = None
-    if need_x:
+                grad = grad + grads[i - 1]
+    if not need_x:
+        grad_x = None
+    elif x.dim() == 3:
+        grad_x = grad.contiguous()
+    else:
         # Every node has one position per direction: a gather, and a fixed order of the sum.
-        grad_x = grad
-        if x.dim() == 2:
-            grad_x = grad[0].index_select(0, graph.rank[0])
-            if grad.size(0) == 2:
-                grad_x += grad[1].index_select(0, graph.rank[1])
+        grad_x = grad[0].index_select(0, graph.rank[0])
+        if grad.size(0) == 2:
+            grad_x += grad[1].index_select(0, graph.rank[1])
     return grad_x, parameter_grads[::-1], score_grads[::-1]
+
+
+def _cell_gradients(
+    cell: str, gates: Tensor, below: Tensor, message: Tensor, tensors: list[Tensor]
+) -> list[Tensor]:
+    directions, rows, channels = tensors[0].shape
+    hidden = tensors[1].size(2)
+    bias = gates.sum(1, dtype=tensors[2].dtype)
+    if cell == "linear":
+        weight_ih = _product(gates.mT, below)[:, :, :channels]
+        weight_hh = _product(gates.mT, message)[:, :, :hidden]
+        return [weight_ih.contiguous(), weight_hh.contiguous(), bias]
+    padded = message.size(2)
+    weight_ih = _product(gates[:, :, : 3 * padded].mT, below).view(directions, 3, padded, -1)
+    # The product with n's input part is not needed, but one product is faster than two.
+    weight_hh = _product(gates.mT, message).view(directions, 4, padded, padded)
+    bias = bias.view(directions, 4, padded)[:, :, :hidden]
+    return [
+        weight_ih[:, :, :hidden, :channels].reshape(directions, rows, channels),
+        _message_blocks(weight_hh[:, :, :hidden, :hidden]),
+        bias[:, :3].reshape(directions, rows),
+        _message_blocks(bias),
+    ]
+
+
+def _message_blocks(blocks: Tensor) -> Tensor:
+    """r, z and n's message part, of four blocks. ``[S, 3H, …]``"""
+    return torch.cat([blocks[:, :2], blocks[:, 3:]], 1).flatten(1, 2)
+
+
+def _aggregator_gradients(
+    out: LayerGradients, h: Tensor, tensors: list[Tensor], precision: str
+) -> list[Tensor]:
+    if out.key_score is not None:
+        return [torch.bmm(out.key_score.unsqueeze(1), h)]
+    assert out.gate_map is not None
+    hidden = h.size(2)
+    state = _operand(h, precision)
+    weight = _product(out.gate_map.to(state.dtype).mT, state)[:, :, :hidden]
+    bias = out.gate_map[:, :, :hidden].sum(1)
+    return [weight[:, :hidden].contiguous(), bias, weight[:, hidden:].contiguous()]
+
+
+def _operand(x: Tensor, precision: str, rows: int = 0) -> Tensor:
+    """A tensor as the operand of a product: in half precision, with padded rows, and with the
+    second last dimension, taken as blocks of :obj:`rows`, padded too."""
+    half = _HALF.get(precision)
+    if half is None:
+        return x
+    if x.size(-1) % 8 == 0 and rows % 8 == 0:
+        return x.to(half)
+    blocks = x.unflatten(-2, (-1, rows)) if rows else x
+    shape = [*blocks.shape[:-1], blocks.size(-1) + -blocks.size(-1) % 8]
+    if rows:
+        shape[-2] += -rows % 8
+    padded = x.new_zeros(shape, dtype=half)  # a fill and a copy; torch's pad and cast take four
+    inside = padded[..., : blocks.size(-1)]
+    if rows:
+        inside = inside[..., :rows, :]
+    inside.copy_(blocks)
+    return padded.flatten(-3, -2) if rows else padded
+
+
+def _input_weight(weight: Tensor, cell: str, precision: str) -> Tensor:
+    """The input weight as an operand, each gate's rows padded too. ``[S, 3 * HP, CP]``"""
+    return _operand(weight, precision, weight.size(1) // (3 if cell == "gru" else 1))
 
 
 def _level_major(x: Tensor, graph: Graph) -> Tensor:
     if x.dim() == 3:
         return x
-    return x.index_select(0, graph.order.flatten()).view(*graph.order.shape, -1)
+    return x.index_select(0, graph.order.flatten()).view(*graph.order.shape, x.size(1))
 
 
-def _product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """A batched product whose sums are float32, whatever its operands."""
-    if a.dtype == out.dtype:
-        return torch.bmm(a, b, out=out)
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """A batched product whose sums and results are float32, whatever its operands."""
+    if a.dtype == torch.float32:
+        return torch.bmm(a, b)
     if a.device.type == "cuda":
-        return torch.bmm(a, b, out_dtype=out.dtype, out=out)
-    return out.copy_(torch.bmm(a.to(out.dtype), b.to(out.dtype)))
+        return torch.bmm(a, b, out_dtype=torch.float32)
+    return torch.bmm(a.float(), b.float())

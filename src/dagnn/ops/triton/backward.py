@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dagnn.ops.triton.primitives import arrive, dot, fresh, pin, rows, wait
+from dagnn.ops.triton.primitives import SIZES, arrive, dot, fresh, pin, rows, wait
 
 __all__ = ["backward_kernel"]
 
@@ -25,26 +25,52 @@ def _weight_rows(weight, first, k, unit, H: tl.constexpr):
 
 
 @triton.jit
-def _gates_backward(dh, message, gates, row, row_mask, k, H: tl.constexpr):
+def _gates_backward(dh, message, gates, row, row_mask, k, H: tl.constexpr, HP: tl.constexpr):
     """Gradients of a GRU's pre-activations r, z, n and of n's message part; and dh z."""
-    gate_row = gates + row * (4 * H)
-    m = rows(message + row * H, k, row_mask, k < H)
+    gate_row = gates + row * (4 * HP)
+    m = rows(message + row * HP, k, row_mask, k < H)
     r = rows(gate_row, k, row_mask, k < H)
-    z = rows(gate_row + H, k, row_mask, k < H)
-    n = rows(gate_row + 2 * H, k, row_mask, k < H)
-    n_message = rows(gate_row + 3 * H, k, row_mask, k < H)
+    z = rows(gate_row + HP, k, row_mask, k < H)
+    n = rows(gate_row + 2 * HP, k, row_mask, k < H)
+    n_message = rows(gate_row + 3 * HP, k, row_mask, k < H)
     dn = dh * (1 - z) * (1 - n * n)
     return dn * n_message * r * (1 - r), dh * (m - n) * z * (1 - z), dn, dn * r, dh * z
 
 
 @triton.jit
-def _store_gates(d_gates, row, row_mask, k, dr, dz, dn, dn_message, H: tl.constexpr):
-    mask = row_mask[:, None] & (k < H)[None, :]
-    at = d_gates + row[:, None] * (4 * H) + k[None, :]
+def _store_gates(d_gates, row, row_mask, k, dr, dz, dn, dn_message, HP: tl.constexpr):
+    """Padding included, where all of them are zero."""
+    mask = row_mask[:, None] & (k < HP)[None, :]
+    at = d_gates + row[:, None] * (4 * HP) + k[None, :]
     tl.store(at, dr, mask=mask)
-    tl.store(at + H, dz, mask=mask)
-    tl.store(at + 2 * H, dn, mask=mask)
-    tl.store(at + 3 * H, dn_message, mask=mask)
+    tl.store(at + HP, dz, mask=mask)
+    tl.store(at + 2 * HP, dn, mask=mask)
+    tl.store(at + 3 * HP, dn_message, mask=mask)
+
+
+@triton.jit
+def _weight_of(aggregate, slot, v, live, edges):
+    """Attention weights from the scores and the log-sum-exp that the forward pass left."""
+    score = tl.load(aggregate + slot, mask=live, other=0.0)
+    norm = tl.load(aggregate + edges + v, mask=live, other=0.0)
+    return tl.where(live, tl.exp(score - norm), 0.0)
+
+
+@triton.jit
+def _successors(succ, succ_slot, aggregate, start, left, edges, ATTENTION: tl.constexpr):
+    """Two successors of each node, their slots and their attention weights."""
+    v = tl.load(succ + start, mask=left > 0, other=0)
+    w = tl.load(succ + start + 1, mask=left > 1, other=0)
+    slot = v
+    next_slot = w
+    s = left.to(tl.float32)
+    t = s
+    if ATTENTION:
+        slot = tl.load(succ_slot + start, mask=left > 0, other=0)
+        next_slot = tl.load(succ_slot + start + 1, mask=left > 1, other=0)
+        s = _weight_of(aggregate, slot, v, left > 0, edges)
+        t = _weight_of(aggregate, next_slot, w, left > 1, edges)
+    return v, w, slot, next_slot, s, t
 
 
 @triton.jit
@@ -52,13 +78,21 @@ def _pull(
     dh1,  # what a node's state receives from outside, to which its successors add:
     dh2,  # whole rows in two pieces,
     dh,  # and the program's own block
-    h,
     aggregate,
+    h1,  # the nodes' states, whole rows
+    h2,
+    start,  # where their successors start, how many they are,
+    degree,
+    v,  # the first two, their slots and their attention weights
+    w,
+    slot,
+    next_slot,
+    s,
+    t,
     d_message,
     d_score,
     key_score,
     shares,
-    succ_ptr,
     succ,
     succ_slot,
     row,
@@ -78,64 +112,63 @@ def _pull(
     PADDED_BLOCKS: tl.constexpr,
     ATTENTION: tl.constexpr,
 ):
-    start = tl.load(succ_ptr + row, mask=row_mask, other=0)
-    degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
     share = tl.arange(0, PADDED_BLOCKS)
-    if ATTENTION:
-        h1 = rows(h + row * H, k1, row_mask, k1 < H)
-        if K2 > 0:
-            h2 = rows(h + row * H, k2, row_mask, k2 < H)
     total = tl.zeros((BM,), dtype=tl.float32)
-    v = tl.load(succ + start, mask=degree > 0, other=0)
-    slot = start
-    if ATTENTION:
-        slot = tl.load(succ_slot + start, mask=degree > 0, other=0)
-    for j in range(0, tl.max(degree)):
+    # Two successors at a time, so that their rows travel together.
+    for j in range(0, tl.max(degree), 2):
         live = j < degree
-        target = d_message + v * H
-        dm = fresh(target, unit, live, unit < H)
-        dm1 = fresh(target, k1, live, k1 < H)
+        also = j + 1 < degree
+        a1 = fresh(d_message + v * H, k1, live, k1 < H)
+        b1 = fresh(d_message + w * H, k1, also, k1 < H)
+        a = fresh(d_message + v * H, unit, live, unit < H)
+        b = fresh(d_message + w * H, unit, also, unit < H)
         if K2 > 0:
-            dm2 = fresh(target, k2, live, k2 < H)
+            a2 = fresh(d_message + v * H, k2, live, k2 < H)
+            b2 = fresh(d_message + w * H, k2, also, k2 < H)
         if ATTENTION:
-            score = tl.load(aggregate + slot, mask=live, other=0.0)
-            norm = tl.load(aggregate + edges + v, mask=live, other=0.0)
-            inner = -tl.sum(fresh(shares + v * BLOCKS, share, live, share < BLOCKS), axis=1)
-            a = tl.where(live, tl.exp(score - norm), 0.0)
-            inner += tl.sum(dm1 * h1, axis=1)
+            ds = -tl.sum(fresh(shares + v * BLOCKS, share, live, share < BLOCKS), axis=1)
+            dt = -tl.sum(fresh(shares + w * BLOCKS, share, also, share < BLOCKS), axis=1)
+            ds += tl.sum(a1 * h1, axis=1)
+            dt += tl.sum(b1 * h1, axis=1)
             if K2 > 0:
-                inner += tl.sum(dm2 * h2, axis=1)
-            ds = a * inner
+                ds += tl.sum(a2 * h2, axis=1)
+                dt += tl.sum(b2 * h2, axis=1)
+            ds *= s
+            dt *= t
             tl.store(d_score + slot, ds, mask=live & saves)
-            slot = tl.load(succ_slot + start + j + 1, mask=j + 1 < degree, other=0)
-            total += ds
-            dh += a[:, None] * dm + ds[:, None] * key_own[None, :]
-            dh1 += a[:, None] * dm1 + ds[:, None] * key1[None, :]
+            tl.store(d_score + next_slot, dt, mask=also & saves)
+            both = ds + dt
+            total += both
+            dh += s[:, None] * a + t[:, None] * b + both[:, None] * key_own[None, :]
+            dh1 += s[:, None] * a1 + t[:, None] * b1 + both[:, None] * key1[None, :]
             if K2 > 0:
-                dh2 += a[:, None] * dm2 + ds[:, None] * key2[None, :]
+                dh2 += s[:, None] * a2 + t[:, None] * b2 + both[:, None] * key2[None, :]
         else:
-            dh += dm
-            dh1 += dm1
+            dh += a + b
+            dh1 += a1 + b1
             if K2 > 0:
-                dh2 += dm2
-        v = tl.load(succ + start + j + 1, mask=j + 1 < degree, other=0)
+                dh2 += a2 + b2
+        v, w, slot, next_slot, s, t = _successors(
+            succ, succ_slot, aggregate, start + j + 2, degree - j - 2, edges, ATTENTION
+        )
     if ATTENTION:
         tl.store(key_score + row, total, mask=row_mask & saves)
     return dh1, dh2, dh
 
 
-@triton.jit
+# Sizes change with every batch: a kernel compiled for special ones would be compiled often.
+@triton.jit(do_not_specialize=SIZES)
 def backward_kernel(
     grad,  # [S, N, H] of the states, from outside
-    gates,  # [S, N, 4H] (r, z, n, n's message part)
+    gates,  # [S, N, 4, HP] (r, z, n, n's message part)
     weight,  # [S, 3H, H] or [S, H, H]
     key,  # [S, H] attention
     gate_map,  # [S, 2H, H] gated sum
     h,  # [S, N, H]
-    message,  # [S, N, H]
+    message,  # [S, N, HP]
     aggregate,  # attention: [S, E + N]; gated sum: [S, N, 2H]
     d_state,  # [S, N, H] out: whole gradient of the states (linear cell, or gated sum)
-    d_gates,  # [S, N, 4H] out: GRU
+    d_gates,  # [S, N, 4, HP] out: GRU
     d_message,  # [S, N, H] scratch
     d_score,  # [S, E] out: attention
     key_score,  # [S, N] out: attention
@@ -153,10 +186,11 @@ def backward_kernel(
     last_stage,
     workers,
     H: tl.constexpr,
+    HP: tl.constexpr,  # H, padded so that rows of half precision are aligned
     K1: tl.constexpr,
     K2: tl.constexpr,
     BM: tl.constexpr,
-    WM: tl.constexpr,
+    WIDE: tl.constexpr,
     BN: tl.constexpr,
     PADDED_BLOCKS: tl.constexpr,
     GRU: tl.constexpr,
@@ -174,7 +208,7 @@ def backward_kernel(
     grad += direction * nodes * H
     weight += direction * (3 if GRU else 1) * H * H
     h += direction * nodes * H
-    message += direction * nodes * H
+    message += direction * nodes * HP
     d_message += direction * nodes * H
     level_ptr += direction * (levels + 1)
     succ_ptr += direction * (nodes + 1)
@@ -193,8 +227,8 @@ def backward_kernel(
     if K2 > 0:
         wr2 = _weight_rows(weight, 0, k2, unit, H).to(OPERAND)
     if GRU:
-        gates += direction * nodes * 4 * H
-        d_gates += direction * nodes * 4 * H
+        gates += direction * nodes * 4 * HP
+        d_gates += direction * nodes * 4 * HP
         wz1 = _weight_rows(weight, H, k1, unit, H).to(OPERAND)
         wn1 = _weight_rows(weight, 2 * H, k1, unit, H).to(OPERAND)
         if K2 > 0:
@@ -231,34 +265,43 @@ def backward_kernel(
         row_tiles = tl.cdiv(high - low, BM).to(tl.int32)
         here = done + stage * 2
         own = 0
-        wide = row_tiles > groups
-        if WAIT and WM > 0 and GRU and ATTENTION and wide:
-            if stage > 0:
-                if worker < row_tiles:
-                    wait(here - 1, before)
-            if GRU and ATTENTION:
+        wide = WAIT and WIDE and GRU and ATTENTION and row_tiles > groups
+        if WAIT and WIDE and GRU and ATTENTION:
+            if wide:
+                # Whole rows first, each by one program: all but the product.
+                if stage > 0:
+                    if worker < row_tiles:
+                        wait(here - 1, before)
                 for tile in range(worker, row_tiles, workers):
                     row = low + tile * BM + tl.arange(0, BM)
                     row_mask = row < high
                     dh1 = rows(grad + row * H, k1, row_mask, k1 < H)
                     dh2 = rows(grad + row * H, k2, row_mask, k2 < H)
                     dh = tl.zeros((BM, BN), dtype=tl.float32)
+                    h1 = rows(h + row * H, k1, row_mask, k1 < H)
+                    h2 = rows(h + row * H, k2, row_mask, k2 < H)
+                    start = tl.load(succ_ptr + row, mask=row_mask, other=0)
+                    degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
+                    v, w, slot, next_slot, s, t = _successors(
+                        succ, succ_slot, aggregate, start, degree, edges, ATTENTION
+                    )
                     dh1, dh2, dh = _pull(
-                        dh1, dh2, dh, h, aggregate, d_message, d_score, key_score, shares,
-                        succ_ptr, succ, succ_slot, row, row_mask, edges, k1, k2, unit,
-                        key1, key2, key_own, True, H, K2, BM, BLOCKS, PADDED_BLOCKS, ATTENTION,
+                        dh1, dh2, dh, aggregate, h1, h2, start, degree, v, w, slot, next_slot,
+                        s, t, d_message, d_score, key_score, shares, succ, succ_slot,
+                        row, row_mask, edges, k1, k2, unit, key1, key2, key_own, True,
+                        H, K2, BM, BLOCKS, PADDED_BLOCKS, ATTENTION,
                     )  # fmt: skip
                     dr, dz, dn, dn_message, passed = _gates_backward(
-                        dh1, message, gates, row, row_mask, k1, H
+                        dh1, message, gates, row, row_mask, k1, H, HP
                     )
-                    _store_gates(d_gates, row, row_mask, k1, dr, dz, dn, dn_message, H)
+                    _store_gates(d_gates, row, row_mask, k1, dr, dz, dn, dn_message, HP)
                     at = d_message + row[:, None] * H
                     tl.store(at + k1[None, :], passed, mask=row_mask[:, None] & (k1 < H)[None, :])
                     if K2 > 0:
                         dr, dz, dn, dn_message, passed = _gates_backward(
-                            dh2, message, gates, row, row_mask, k2, H
+                            dh2, message, gates, row, row_mask, k2, H, HP
                         )
-                        _store_gates(d_gates, row, row_mask, k2, dr, dz, dn, dn_message, H)
+                        _store_gates(d_gates, row, row_mask, k2, dr, dz, dn, dn_message, HP)
                         tl.store(
                             at + k2[None, :], passed, mask=row_mask[:, None] & (k2 < H)[None, :]
                         )
@@ -266,55 +309,49 @@ def backward_kernel(
                 if own > 0:
                     arrive(here, own)
                 own = 0
-                if level > 0:
+                if level == 0:
+                    row_tiles = 0  # no messages, nothing left to do
+        for tile in range(worker // BLOCKS, row_tiles, groups):
+            row = low + tile * BM + tl.arange(0, BM)
+            row_mask = row < high
+            mask = row_mask[:, None] & unit_mask[None, :]
+            at = row[:, None] * H + unit[None, :]
+            m = rows(message + row * HP, unit, row_mask, unit_mask)
+            acc = tl.zeros((BM, BN), dtype=tl.float32)
+            x1 = tl.zeros((BM, K1), dtype=tl.float32)
+            x2 = tl.zeros((BM, K2 if K2 > 0 else 16), dtype=tl.float32)
+            if wide:
+                if own == 0:
                     wait(here, row_tiles)
-                    row_tiles = tl.cdiv(high - low, WM).to(tl.int32)
-                    for tile in range(worker // BLOCKS, row_tiles, groups):
-                        row = low + tile * WM + tl.arange(0, WM)
-                        row_mask = row < high
-                        gate_row = d_gates + row * (4 * H)
-                        acc = fresh(d_message + row * H, unit, row_mask, unit_mask)
-                        part = fresh(gate_row, k1, row_mask, k1 < H)
-                        acc = dot(part, wr1, acc, PRECISION)
-                        part = fresh(gate_row + H, k1, row_mask, k1 < H)
-                        acc = dot(part, wz1, acc, PRECISION)
-                        part = fresh(gate_row + 3 * H, k1, row_mask, k1 < H)
-                        acc = dot(part, wn1, acc, PRECISION)
-                        if K2 > 0:
-                            rest = fresh(gate_row, k2, row_mask, k2 < H)
-                            acc = dot(rest, wr2, acc, PRECISION)
-                            rest = fresh(gate_row + H, k2, row_mask, k2 < H)
-                            acc = dot(rest, wz2, acc, PRECISION)
-                            rest = fresh(gate_row + 3 * H, k2, row_mask, k2 < H)
-                            acc = dot(rest, wn2, acc, PRECISION)
-                        mask = row_mask[:, None] & unit_mask[None, :]
-                        tl.store(d_message + row[:, None] * H + unit[None, :], acc, mask=mask)
-                        m = rows(message + row * H, unit, row_mask, unit_mask)
-                        tl.store(shares + row * BLOCKS + block, tl.sum(acc * m, 1), mask=row_mask)
-                        own += 1
-        else:
-            for tile in range(worker // BLOCKS, row_tiles, groups):
-                row = low + tile * BM + tl.arange(0, BM)
-                row_mask = row < high
-                mask = row_mask[:, None] & unit_mask[None, :]
-                at = row[:, None] * H + unit[None, :]
-                dh = tl.zeros((BM, BN), dtype=tl.float32)
-                dh1 = tl.zeros((BM, K1), dtype=tl.float32)
-                dh2 = tl.zeros((BM, K2 if K2 > 0 else 16), dtype=tl.float32)
+                acc = fresh(d_message + row * H, unit, row_mask, unit_mask)
+            else:
+                dh = acc
+                dh1 = x1
+                dh2 = x2
+                h1 = x1
+                h2 = x2
                 if ATTENTION:
+                    # What does not depend on the level before is loaded before the wait.
                     dh = rows(grad + row * H, unit, row_mask, unit_mask)
                     dh1 = rows(grad + row * H, k1, row_mask, k1 < H)
                     dh2 = rows(grad + row * H, k2, row_mask, k2 < H)
+                    h1 = rows(h + row * H, k1, row_mask, k1 < H)
+                    h2 = rows(h + row * H, k2, row_mask, k2 < H)
                 if stage % PHASES == 0:
+                    start = tl.load(succ_ptr + row, mask=row_mask, other=0)
+                    degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
+                    v, w, slot, next_slot, s, t = _successors(
+                        succ, succ_slot, aggregate, start, degree, edges, ATTENTION
+                    )
                     if WAIT:
                         if own == 0:
                             if stage > 0:
                                 wait(here - 1, before)
                     dh1, dh2, dh = _pull(
-                        dh1, dh2, dh, h, aggregate, d_message, d_score, key_score, shares,
-                        succ_ptr, succ, succ_slot, row, row_mask, edges, k1, k2, unit,
-                        key1, key2, key_own, block == 0, H, K2, BM, BLOCKS, PADDED_BLOCKS,
-                        ATTENTION,
+                        dh1, dh2, dh, aggregate, h1, h2, start, degree, v, w, slot, next_slot,
+                        s, t, d_message, d_score, key_score, shares, succ, succ_slot,
+                        row, row_mask, edges, k1, k2, unit, key1, key2, key_own, block == 0,
+                        H, K2, BM, BLOCKS, PADDED_BLOCKS, ATTENTION,
                     )  # fmt: skip
                     if ATTENTION and not GRU:
                         tl.store(d_state + at, dh, mask=mask)
@@ -329,15 +366,15 @@ def backward_kernel(
                         tl.store(pair_at + H, dh * gate, mask=mask)
                         gate1 = rows(pair, k1, row_mask, k1 < H)
                         value1 = rows(pair + H, k1, row_mask, k1 < H)
-                        acc = rows(grad + row * H, unit, row_mask, unit_mask)
-                        acc = dot(pin(dh1 * value1 * gate1 * (1 - gate1)), pg1, acc, PRECISION)
-                        acc = dot(pin(dh1 * gate1), pm1, acc, PRECISION)
+                        out = rows(grad + row * H, unit, row_mask, unit_mask)
+                        out = dot(pin(dh1 * value1 * gate1 * (1 - gate1)), pg1, out, PRECISION)
+                        out = dot(pin(dh1 * gate1), pm1, out, PRECISION)
                         if K2 > 0:
                             gate2 = rows(pair, k2, row_mask, k2 < H)
                             value2 = rows(pair + H, k2, row_mask, k2 < H)
-                            acc = dot(pin(dh2 * value2 * gate2 * (1 - gate2)), pg2, acc, PRECISION)
-                            acc = dot(pin(dh2 * gate2), pm2, acc, PRECISION)
-                        tl.store(d_state + at, acc, mask=mask)
+                            out = dot(pin(dh2 * value2 * gate2 * (1 - gate2)), pg2, out, PRECISION)
+                            out = dot(pin(dh2 * gate2), pm2, out, PRECISION)
+                        tl.store(d_state + at, out, mask=mask)
                     else:
                         if WAIT:
                             if own == 0:
@@ -345,39 +382,49 @@ def backward_kernel(
                         dh = fresh(d_state + row * H, unit, row_mask, unit_mask)
                         dh1 = fresh(d_state + row * H, k1, row_mask, k1 < H)
                         dh2 = fresh(d_state + row * H, k2, row_mask, k2 < H)
-                if stage % PHASES == PHASES - 1:
-                    acc = tl.zeros((BM, BN), dtype=tl.float32)
+                if GRU and stage % PHASES == PHASES - 1:
+                    dr, dz, dn, dn_message, acc = _gates_backward(
+                        dh, message, gates, row, row_mask, unit, H, HP
+                    )
+                    _store_gates(d_gates, row, row_mask, unit, dr, dz, dn, dn_message, HP)
+                x1 = dh1
+                x2 = dh2
+            if stage % PHASES == PHASES - 1:
+                if level > 0:
+                    # One place for the product: the weights are in shared memory once.
                     if GRU:
-                        dr, dz, dn, dn_message, acc = _gates_backward(
-                            dh, message, gates, row, row_mask, unit, H
-                        )
-                        _store_gates(d_gates, row, row_mask, unit, dr, dz, dn, dn_message, H)
-                    if level > 0:
-                        if GRU:
-                            dr1, dz1, _, dn1, _ = _gates_backward(
-                                dh1, message, gates, row, row_mask, k1, H
-                            )
-                            acc = dot(pin(dr1), wr1, acc, PRECISION)
-                            acc = dot(pin(dz1), wz1, acc, PRECISION)
-                            acc = dot(pin(dn1), wn1, acc, PRECISION)
-                            if K2 > 0:
-                                dr2, dz2, _, dn2, _ = _gates_backward(
-                                    dh2, message, gates, row, row_mask, k2, H
-                                )
-                                acc = dot(pin(dr2), wr2, acc, PRECISION)
-                                acc = dot(pin(dz2), wz2, acc, PRECISION)
-                                acc = dot(pin(dn2), wn2, acc, PRECISION)
+                        gate_row = d_gates + row * (4 * HP)
+                        if wide:
+                            dr1 = fresh(gate_row, k1, row_mask, k1 < H)
+                            dz1 = fresh(gate_row + HP, k1, row_mask, k1 < H)
+                            dn1 = fresh(gate_row + 3 * HP, k1, row_mask, k1 < H)
                         else:
-                            acc = dot(pin(dh1), wr1, acc, PRECISION)
-                            if K2 > 0:
-                                acc = dot(pin(dh2), wr2, acc, PRECISION)
-                        tl.store(d_message + at, acc, mask=mask)
-                        if ATTENTION:
-                            m = rows(message + row * H, unit, row_mask, unit_mask)
-                            tl.store(
-                                shares + row * BLOCKS + block, tl.sum(acc * m, 1), mask=row_mask
+                            dr1, dz1, _, dn1, _ = _gates_backward(
+                                x1, message, gates, row, row_mask, k1, H, HP
                             )
-                own += 1
+                        acc = dot(pin(dr1), wr1, acc, PRECISION)
+                        acc = dot(pin(dz1), wz1, acc, PRECISION)
+                        acc = dot(pin(dn1), wn1, acc, PRECISION)
+                        if K2 > 0:
+                            if wide:
+                                dr2 = fresh(gate_row, k2, row_mask, k2 < H)
+                                dz2 = fresh(gate_row + HP, k2, row_mask, k2 < H)
+                                dn2 = fresh(gate_row + 3 * HP, k2, row_mask, k2 < H)
+                            else:
+                                dr2, dz2, _, dn2, _ = _gates_backward(
+                                    x2, message, gates, row, row_mask, k2, H, HP
+                                )
+                            acc = dot(pin(dr2), wr2, acc, PRECISION)
+                            acc = dot(pin(dz2), wz2, acc, PRECISION)
+                            acc = dot(pin(dn2), wn2, acc, PRECISION)
+                    else:
+                        acc = dot(pin(x1), wr1, acc, PRECISION)
+                        if K2 > 0:
+                            acc = dot(pin(x2), wr2, acc, PRECISION)
+                    tl.store(d_message + at, acc, mask=mask)
+                    if ATTENTION:
+                        tl.store(shares + row * BLOCKS + block, tl.sum(acc * m, 1), mask=row_mask)
+            own += 1
         if WAIT:
             if own > 0:
                 arrive(here + 1, own)

@@ -8,8 +8,8 @@ A *narrow* level is one step: every program gathers the states of the predecesso
 ``BM`` nodes (whole rows, since the product needs them; the programs of the other blocks do the
 same, which costs less than waiting for one another), forms the messages with an online softmax,
 multiplies, applies the gates and stores its block of the new states. In a *wide* level, which has
-more tiles than there are programs, the messages come first, each row once, and the product takes
-larger tiles after a second wait.
+more tiles than there are programs, the messages come first, each row once, and the products after
+a second wait.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import triton
 import triton.language as tl
 
 from dagnn.ops.triton.primitives import (
+    SIZES,
     arrive,
     dot,
     fresh,
+    pin,
     rows,
     sigmoid,
-    split2,
-    split4,
     tanh,
     wait,
 )
@@ -33,10 +33,20 @@ __all__ = ["forward_kernel"]
 
 
 @triton.jit
-def _transposed(weight, row, row_mask, k, H: tl.constexpr):
+def _transposed(weight, row, k, H: tl.constexpr):
     """Some rows of a weight matrix as columns. ``[len(k), len(row)]``"""
-    mask = row_mask[None, :] & (k < H)[:, None]
+    mask = (row < H)[None, :] & (k < H)[:, None]
     return tl.load(weight + row[None, :] * H + k[:, None], mask=mask, other=0.0)
+
+
+@triton.jit
+def _predecessors(pred_ptr, pred, row, row_mask):
+    """Where the predecessors of a tile's nodes start, how many they are, and the first two."""
+    start = tl.load(pred_ptr + row, mask=row_mask, other=0)
+    degree = tl.load(pred_ptr + row + 1, mask=row_mask, other=0) - start
+    u = tl.load(pred + start, mask=degree > 0, other=0)
+    w = tl.load(pred + start + 1, mask=degree > 1, other=0)
+    return start, degree, u, w
 
 
 @triton.jit
@@ -47,6 +57,8 @@ def _messages(
     pred,
     start,
     degree,
+    u,  # the first two predecessors
+    w,
     row,
     edges,
     k1,
@@ -70,44 +82,57 @@ def _messages(
     m2 = tl.zeros((BM, K2 if K2 > 0 else 16), dtype=tl.float32)
     top = tl.full((BM,), -float("inf"), dtype=tl.float32)
     total = tl.zeros((BM,), dtype=tl.float32)
-    most = tl.max(degree)
-    u = tl.load(pred + start, mask=degree > 0, other=0)
-    for j in range(0, most):
+    # Two predecessors at a time, so that their rows travel together.
+    for j in range(0, tl.max(degree), 2):
         live = j < degree
+        also = j + 1 < degree
         slot = start + j
         if ATTENTION:
             source = h + u * H
-            v1 = fresh(source, k1, live, k1 < H)
-            v = fresh(source, unit, live, unit < H)
+            other = h + w * H
+            a1 = fresh(source, k1, live, k1 < H)
+            b1 = fresh(other, k1, also, k1 < H)
+            a = fresh(source, unit, live, unit < H)
+            b = fresh(other, unit, also, unit < H)
+            s = tl.sum(a1 * key1[None, :], axis=1)
+            t = tl.sum(b1 * key1[None, :], axis=1)
             if K2 > 0:
-                v2 = fresh(source, k2, live, k2 < H)
-            u = tl.load(pred + slot + 1, mask=j + 1 < degree, other=0)
-            s = tl.sum(v1 * key1[None, :], axis=1)
-            if K2 > 0:
-                s += tl.sum(v2 * key2[None, :], axis=1)
+                a2 = fresh(source, k2, live, k2 < H)
+                b2 = fresh(other, k2, also, k2 < H)
+                s += tl.sum(a2 * key2[None, :], axis=1)
+                t += tl.sum(b2 * key2[None, :], axis=1)
             if EDGES:
                 s += tl.load(edge_score + slot, mask=live, other=0.0)
+                t += tl.load(edge_score + slot + 1, mask=also, other=0.0)
             if SAVE:
                 tl.store(aggregate + slot, s, mask=live & saves)
+                tl.store(aggregate + slot + 1, t, mask=also & saves)
             # Online softmax; a row that has no predecessor left stays as it is.
             s = tl.where(live, s, -float("inf"))
-            new_top = tl.maximum(top, s)
+            t = tl.where(also, t, -float("inf"))
+            new_top = tl.maximum(top, tl.maximum(s, t))
             finite = tl.where(new_top == -float("inf"), 0.0, new_top)
             keep = tl.exp(top - finite)
-            weight = tl.exp(s - finite)
+            s = tl.exp(s - finite)
+            t = tl.exp(t - finite)
             top = new_top
-            total = total * keep + weight
-            m1 = m1 * keep[:, None] + v1 * weight[:, None]
-            m = m * keep[:, None] + v * weight[:, None]
+            total = total * keep + s + t
+            m1 = m1 * keep[:, None] + a1 * s[:, None] + b1 * t[:, None]
+            m = m * keep[:, None] + a * s[:, None] + b * t[:, None]
             if K2 > 0:
-                m2 = m2 * keep[:, None] + v2 * weight[:, None]
+                m2 = m2 * keep[:, None] + a2 * s[:, None] + b2 * t[:, None]
         else:
             source = aggregate + u * (2 * H)
+            other = aggregate + w * (2 * H)
             m1 += fresh(source, k1, live, k1 < H) * fresh(source + H, k1, live, k1 < H)
+            m1 += fresh(other, k1, also, k1 < H) * fresh(other + H, k1, also, k1 < H)
             m += fresh(source, unit, live, unit < H) * fresh(source + H, unit, live, unit < H)
+            m += fresh(other, unit, also, unit < H) * fresh(other + H, unit, also, unit < H)
             if K2 > 0:
                 m2 += fresh(source, k2, live, k2 < H) * fresh(source + H, k2, live, k2 < H)
-            u = tl.load(pred + slot + 1, mask=j + 1 < degree, other=0)
+                m2 += fresh(other, k2, also, k2 < H) * fresh(other + H, k2, also, k2 < H)
+        u = tl.load(pred + slot + 2, mask=j + 2 < degree, other=0)
+        w = tl.load(pred + slot + 3, mask=j + 3 < degree, other=0)
     if ATTENTION:
         inverse = tl.where(degree > 0, 1 / total, 0.0)
         m1 *= inverse[:, None]
@@ -119,64 +144,75 @@ def _messages(
 
 
 @triton.jit
-def _product(
-    m1, m2, w1, w2, K2: tl.constexpr, M: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr
-):
-    acc = dot(m1, w1, tl.zeros((M, N), dtype=tl.float32), PRECISION)
+def _product(x1, x2, w1, w2, acc, K2: tl.constexpr, PRECISION: tl.constexpr):
+    """``acc + x @ w``, of rows and weights in two pieces."""
+    acc = dot(x1, w1, acc, PRECISION)
     if K2 > 0:
-        acc = dot(m2, w2, acc, PRECISION)
+        acc = dot(x2, w2, acc, PRECISION)
     return acc
 
 
 @triton.jit
+def _gates(gates, row, row_mask, unit, H: tl.constexpr, HP: tl.constexpr, GRU: tl.constexpr):
+    """The input product's part of r, z and n (of a linear cell: three times its only part)."""
+    if GRU:
+        at = gates + row * (4 * HP)
+        r = rows(at, unit, row_mask, unit < H)
+        z = rows(at + HP, unit, row_mask, unit < H)
+        n = rows(at + 2 * HP, unit, row_mask, unit < H)
+    else:
+        n = rows(gates + row * HP, unit, row_mask, unit < H)
+        r = n
+        z = n
+    return r, z, n
+
+
+@triton.jit
 def _update(
-    acc,  # the recurrent product, [M, 4 * BN] or [M, BN]
-    m,  # [M, BN]
+    r,  # pre-activations [BM, BN]; of a linear cell, n alone
+    z,
+    n,
+    n_message,
+    m,
     gates,
     h,
+    h_half,
     message,
     row,
     row_mask,
     unit,
-    bias_r,
-    bias_z,
-    bias_n,
-    bias_m,
     H: tl.constexpr,
-    M: tl.constexpr,
-    BN: tl.constexpr,
+    HP: tl.constexpr,
     GRU: tl.constexpr,
-    SAVE_GATES: tl.constexpr,
-    SAVE_MESSAGE: tl.constexpr,
+    SAVE: tl.constexpr,
+    HALF: tl.constexpr,
 ):
-    """The cell, for a tile's rows and the program's units."""
+    """The cell, for a tile's rows and the program's units. Padding is stored as zeros."""
     mask = row_mask[:, None] & (unit < H)[None, :]
-    at = row[:, None] * H + unit[None, :]
+    padded = row_mask[:, None] & (unit < HP)[None, :]
+    state = n
     if GRU:
-        gate_row = gates + row * (4 * H)
-        gate_at = gates + row[:, None] * (4 * H) + unit[None, :]
-        a_r, a_z, a_m, _ = split4(acc, M, BN)
-        r = sigmoid(rows(gate_row, unit, row_mask, unit < H) + bias_r[None, :] + a_r)
-        z = sigmoid(rows(gate_row + H, unit, row_mask, unit < H) + bias_z[None, :] + a_z)
-        n_message = a_m + bias_m[None, :]
-        n_input = rows(gate_row + 2 * H, unit, row_mask, unit < H) + bias_n[None, :]
-        n = tanh(n_input + r * n_message)
+        gate_at = gates + row[:, None] * (4 * HP) + unit[None, :]
+        r = sigmoid(r)
+        z = sigmoid(z)
+        n = tanh(n + r * n_message)
         state = n + z * (m - n)
-        if SAVE_GATES:
+        if SAVE:
             tl.store(gate_at, r, mask=mask)
-            tl.store(gate_at + H, z, mask=mask)
-            tl.store(gate_at + 2 * H, n, mask=mask)
-            tl.store(gate_at + 3 * H, n_message, mask=mask)
-    else:
-        state = rows(gates + row * H, unit, row_mask, unit < H) + bias_n[None, :] + acc
-    tl.store(h + at, state, mask=mask)
-    if SAVE_MESSAGE:
-        tl.store(message + at, m, mask=mask)
+            tl.store(gate_at + HP, z, mask=mask)
+            tl.store(gate_at + 2 * HP, n, mask=mask)
+            tl.store(gate_at + 3 * HP, n_message, mask=mask)
+    tl.store(h + row[:, None] * H + unit[None, :], state, mask=mask)
+    if HALF:
+        tl.store(h_half + row[:, None] * HP + unit[None, :], state, mask=padded)
+    if SAVE:
+        tl.store(message + row[:, None] * HP + unit[None, :], m, mask=padded)
 
 
-@triton.jit
+# Sizes change with every batch: a kernel compiled for special ones would be compiled often.
+@triton.jit(do_not_specialize=SIZES)
 def forward_kernel(
-    gates,  # [S, N, 4H] (r, z, n's input part, free) or [S, N, H]: the input product
+    gates,  # [S, N, 4, HP] (r, z, n's input part, free) or [S, N, HP]: the input product
     weight,  # [S, 3H, H] or [S, H, H]
     bias_ih,  # [S, 3H] or [S, H]
     bias_hh,  # [S, 3H]
@@ -185,7 +221,9 @@ def forward_kernel(
     gate_map,  # [S, 2H, H] gated sum
     gate_bias,  # [S, H] gated sum
     h,  # [S, N, H]
-    message,  # [S, N, H]
+    h_half,  # [S, N, HP] the same, as the operand of the next layer's input product
+    message,  # [S, N, HP]
+    scratch,  # [S, N, HP] the messages of wide levels in float32
     aggregate,  # attention: [S, E + N] scores by slot, then each node's log-sum-exp;
     # gated sum: [S, N, 2H] the gate and the map
     level_ptr,  # [S, D + 1]
@@ -199,21 +237,22 @@ def forward_kernel(
     last_stage,
     workers,  # programs per direction, a multiple of the number of blocks
     H: tl.constexpr,
+    HP: tl.constexpr,  # H, padded so that rows of half precision are aligned
     K1: tl.constexpr,
     K2: tl.constexpr,
     BM: tl.constexpr,
-    WM: tl.constexpr,
+    WIDE: tl.constexpr,  # whether wide levels are treated apart
     BN: tl.constexpr,
     GRU: tl.constexpr,
     ATTENTION: tl.constexpr,
     EDGES: tl.constexpr,
     SAVE: tl.constexpr,
+    HALF: tl.constexpr,
     WAIT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     BLOCKS: tl.constexpr = (H + BN - 1) // BN
     GATES: tl.constexpr = 3 if GRU else 1
-    WIDTH: tl.constexpr = 4 * BN if GRU else BN
     # A gated sum needs a node's whole state before its gate and map: a second stage per level.
     PHASES: tl.constexpr = 1 if ATTENTION else 2
     OPERAND: tl.constexpr = (
@@ -221,11 +260,13 @@ def forward_kernel(
     )
     worker = tl.program_id(0) % workers
     direction = (tl.program_id(0) // workers).to(tl.int64)
-    gates += direction * nodes * (4 * H if GRU else H)
+    gates += direction * nodes * (4 * HP if GRU else HP)
     weight += direction * GATES * H * H
     bias_ih += direction * GATES * H
     h += direction * nodes * H
-    message += direction * nodes * H
+    h_half += direction * nodes * HP
+    message += direction * nodes * HP
+    scratch += direction * nodes * HP
     level_ptr += direction * (levels + 1)
     pred_ptr += direction * (nodes + 1)
     pred += direction * edges
@@ -237,28 +278,25 @@ def forward_kernel(
     unit_mask = unit < H
     k1 = tl.arange(0, K1)
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
-    if GRU:  # three gates side by side; the fourth block pads to a power of two
-        lane = tl.arange(0, 4 * BN)
-        column = (lane // BN) * H + block * BN + lane % BN
-        column_mask = (lane < 3 * BN) & (block * BN + lane % BN < H)
+    wn1 = _transposed(weight + (GATES - 1) * H * H, unit, k1, H).to(OPERAND)
+    wn2 = wn1
+    if K2 > 0:
+        wn2 = _transposed(weight + (GATES - 1) * H * H, unit, k2, H).to(OPERAND)
+    bias_n = tl.load(bias_ih + (GATES - 1) * H + unit, mask=unit_mask, other=0.0)
+    if GRU:
+        wr1 = _transposed(weight, unit, k1, H).to(OPERAND)
+        wz1 = _transposed(weight + H * H, unit, k1, H).to(OPERAND)
+        wr2 = wr1
+        wz2 = wz1
+        if K2 > 0:
+            wr2 = _transposed(weight, unit, k2, H).to(OPERAND)
+            wz2 = _transposed(weight + H * H, unit, k2, H).to(OPERAND)
         bias_hh += direction * GATES * H
         bias_m = tl.load(bias_hh + 2 * H + unit, mask=unit_mask, other=0.0)
         bias_r = tl.load(bias_hh + unit, mask=unit_mask, other=0.0)
         bias_r += tl.load(bias_ih + unit, mask=unit_mask, other=0.0)
         bias_z = tl.load(bias_hh + H + unit, mask=unit_mask, other=0.0)
         bias_z += tl.load(bias_ih + H + unit, mask=unit_mask, other=0.0)
-        bias_n = tl.load(bias_ih + 2 * H + unit, mask=unit_mask, other=0.0)
-    else:
-        column = unit
-        column_mask = unit_mask
-        bias_n = tl.load(bias_ih + unit, mask=unit_mask, other=0.0)
-        bias_r = bias_n
-        bias_z = bias_n
-        bias_m = bias_n
-    w1 = _transposed(weight, column, column_mask, k1, H).to(OPERAND)
-    w2 = w1
-    if K2 > 0:
-        w2 = _transposed(weight, column, column_mask, k2, H).to(OPERAND)
     if ATTENTION:
         aggregate += direction * (edges + nodes)
         key1 = tl.load(key + direction * H + k1, mask=k1 < H, other=0.0)
@@ -270,13 +308,13 @@ def forward_kernel(
         key1 = k1
         key2 = k2
         gate_map += direction * 2 * H * H
-        pair_lane = tl.arange(0, 2 * BN)
-        pair_column = (pair_lane // BN) * H + block * BN + pair_lane % BN
-        pair_mask = block * BN + pair_lane % BN < H
-        p1 = _transposed(gate_map, pair_column, pair_mask, k1, H).to(OPERAND)
-        p2 = p1
+        pg1 = _transposed(gate_map, unit, k1, H).to(OPERAND)
+        pm1 = _transposed(gate_map + H * H, unit, k1, H).to(OPERAND)
+        pg2 = pg1
+        pm2 = pm1
         if K2 > 0:
-            p2 = _transposed(gate_map, pair_column, pair_mask, k2, H).to(OPERAND)
+            pg2 = _transposed(gate_map, unit, k2, H).to(OPERAND)
+            pm2 = _transposed(gate_map + H * H, unit, k2, H).to(OPERAND)
         bias = tl.load(gate_bias + direction * H + unit, mask=unit_mask, other=0.0)
 
     before = 0  # tiles of the stage before
@@ -287,73 +325,77 @@ def forward_kernel(
         row_tiles = tl.cdiv(high - low, BM).to(tl.int32)
         here = done + stage * 2
         own = 0
-        wide = row_tiles > groups
         if stage % PHASES == 0:
-            if level == 0:
-                # No messages: the input alone.
-                for tile in range(worker // BLOCKS, row_tiles, groups):
-                    row = low + tile * BM + tl.arange(0, BM)
-                    _update(
-                        tl.zeros((BM, WIDTH), dtype=tl.float32),
-                        tl.zeros((BM, BN), dtype=tl.float32),
-                        gates, h, message, row, row < high, unit,
-                        bias_r, bias_z, bias_n, bias_m, H, BM, BN, GRU, SAVE, SAVE,
-                    )  # fmt: skip
-                    own += 1
-            elif WAIT and WM > 0 and wide:
-                if worker < row_tiles:
-                    wait(here - 1, before)
-                for tile in range(worker, row_tiles, workers):
-                    row = low + tile * BM + tl.arange(0, BM)
-                    row_mask = row < high
-                    start = tl.load(pred_ptr + row, mask=row_mask, other=0)
-                    degree = tl.load(pred_ptr + row + 1, mask=row_mask, other=0) - start
-                    m1, m2, _ = _messages(
-                        h, aggregate, edge_score, pred, start, degree, row, edges, k1, k2, unit,
-                        key1, key2, True, H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
-                    )  # fmt: skip
-                    at = message + row[:, None] * H
-                    tl.store(at + k1[None, :], m1, mask=row_mask[:, None] & (k1 < H)[None, :])
-                    if K2 > 0:
-                        tl.store(at + k2[None, :], m2, mask=row_mask[:, None] & (k2 < H)[None, :])
-                    own += 1
-                if own > 0:
-                    arrive(here, own)
-                wait(here, row_tiles)
-                own = 0
-                row_tiles = tl.cdiv(high - low, WM).to(tl.int32)
-                for tile in range(worker // BLOCKS, row_tiles, groups):
-                    row = low + tile * WM + tl.arange(0, WM)
-                    row_mask = row < high
-                    source = message + row * H
-                    m1 = fresh(source, k1, row_mask, k1 < H)
-                    m2 = fresh(source, k2, row_mask, k2 < H)
-                    m = fresh(source, unit, row_mask, unit_mask)
-                    acc = _product(m1, m2, w1, w2, K2, WM, WIDTH, PRECISION)
-                    _update(
-                        acc, m, gates, h, message, row, row_mask, unit,
-                        bias_r, bias_z, bias_n, bias_m, H, WM, BN, GRU, SAVE, False,
-                    )  # fmt: skip
-                    own += 1
-            else:
-                for tile in range(worker // BLOCKS, row_tiles, groups):
-                    row = low + tile * BM + tl.arange(0, BM)
-                    row_mask = row < high
-                    start = tl.load(pred_ptr + row, mask=row_mask, other=0)
-                    degree = tl.load(pred_ptr + row + 1, mask=row_mask, other=0) - start
+            wide = WAIT and WIDE and level > 0 and row_tiles > groups
+            if WAIT and WIDE:
+                if wide:
+                    # The messages first, each row by one program.
+                    if worker < row_tiles:
+                        wait(here - 1, before)
+                    for tile in range(worker, row_tiles, workers):
+                        row = low + tile * BM + tl.arange(0, BM)
+                        row_mask = row < high
+                        start, degree, u, w = _predecessors(pred_ptr, pred, row, row_mask)
+                        m1, m2, _ = _messages(
+                            h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
+                            k1, k2, unit, key1, key2, True,
+                            H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
+                        )  # fmt: skip
+                        at = scratch + row[:, None] * HP
+                        tl.store(at + k1[None, :], m1, mask=row_mask[:, None] & (k1 < H)[None, :])
+                        if K2 > 0:
+                            tl.store(
+                                at + k2[None, :], m2, mask=row_mask[:, None] & (k2 < H)[None, :]
+                            )
+                        own += 1
+                    if own > 0:
+                        arrive(here, own)
+                    own = 0
+            for tile in range(worker // BLOCKS, row_tiles, groups):
+                row = low + tile * BM + tl.arange(0, BM)
+                row_mask = row < high
+                # What does not depend on the level before is loaded before the wait.
+                g_r, g_z, g_n = _gates(gates, row, row_mask, unit, H, HP, GRU)
+                g_n += bias_n[None, :]
+                g_m = g_n
+                if GRU:
+                    g_r += bias_r[None, :]
+                    g_z += bias_z[None, :]
+                    g_m = tl.zeros((BM, BN), dtype=tl.float32) + bias_m[None, :]
+                m = tl.zeros((BM, BN), dtype=tl.float32)
+                if level > 0:
+                    start, degree, u, w = _predecessors(pred_ptr, pred, row, row_mask)
                     if WAIT:
                         if own == 0:
-                            wait(here - 1, before)
-                    m1, m2, m = _messages(
-                        h, aggregate, edge_score, pred, start, degree, row, edges, k1, k2, unit,
-                        key1, key2, block == 0, H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
-                    )  # fmt: skip
-                    acc = _product(m1, m2, w1, w2, K2, BM, WIDTH, PRECISION)
-                    _update(
-                        acc, m, gates, h, message, row, row_mask, unit,
-                        bias_r, bias_z, bias_n, bias_m, H, BM, BN, GRU, SAVE, SAVE,
-                    )  # fmt: skip
-                    own += 1
+                            if wide:
+                                wait(here, row_tiles)
+                            else:
+                                wait(here - 1, before)
+                    # One place for the product: the weights are in shared memory once.
+                    if wide:
+                        source = scratch + row * HP
+                        m1 = fresh(source, k1, row_mask, k1 < H)
+                        m2 = fresh(source, k2, row_mask, k2 < H)
+                        m = fresh(source, unit, row_mask, unit_mask)
+                    else:
+                        m1, m2, m = _messages(
+                            h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
+                            k1, k2, unit, key1, key2, block == 0,
+                            H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
+                        )  # fmt: skip
+                    m1 = pin(m1)
+                    m2 = pin(m2)
+                    if GRU:
+                        g_r = _product(m1, m2, wr1, wr2, g_r, K2, PRECISION)
+                        g_z = _product(m1, m2, wz1, wz2, g_z, K2, PRECISION)
+                        g_m = _product(m1, m2, wn1, wn2, g_m, K2, PRECISION)
+                    else:
+                        g_n = _product(m1, m2, wn1, wn2, g_n, K2, PRECISION)
+                _update(
+                    g_r, g_z, g_n, g_m, m, gates, h, h_half, message, row, row_mask, unit,
+                    H, HP, GRU, SAVE, HALF,
+                )  # fmt: skip
+                own += 1
         if not ATTENTION:
             if stage % PHASES == 1:
                 for tile in range(worker // BLOCKS, row_tiles, groups):
@@ -365,8 +407,9 @@ def forward_kernel(
                             wait(here - 1, before)
                     state1 = fresh(h + row * H, k1, row_mask, k1 < H)
                     state2 = fresh(h + row * H, k2, row_mask, k2 < H)
-                    pair = _product(state1, state2, p1, p2, K2, BM, 2 * BN, PRECISION)
-                    gate, mapped = split2(pair, BM, BN)
+                    zero = tl.zeros((BM, BN), dtype=tl.float32)
+                    gate = _product(state1, state2, pg1, pg2, zero, K2, PRECISION)
+                    mapped = _product(state1, state2, pm1, pm2, zero, K2, PRECISION)
                     pair_at = aggregate + row[:, None] * (2 * H) + unit[None, :]
                     tl.store(pair_at, sigmoid(gate + bias[None, :]), mask=mask)
                     tl.store(pair_at + H, mapped, mask=mask)

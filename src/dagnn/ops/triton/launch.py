@@ -23,27 +23,22 @@ __all__ = ["launch_backward", "launch_forward"]
 class Tiles(NamedTuple):
     """Sizes that a kernel is compiled for."""
 
-    BM: int  # nodes of a tile in a narrow level
-    WM: int  # nodes of a tile in a wide level, 0 to treat all levels as narrow
+    BM: int  # nodes of a tile
     BN: int  # hidden units of a program
     warps: int
 
 
-# In order of preference, by measurement on an H200. The weights stay in shared memory for the
-# whole launch; the first that fits is taken.
-CANDIDATES = (
-    Tiles(16, 32, 32, 8),
-    Tiles(16, 16, 32, 8),
-    Tiles(16, 16, 16, 8),
-    Tiles(16, 0, 32, 8),
-    Tiles(16, 0, 16, 8),
-)
+# In order of preference, by measurement on an H200; the first that fits is taken. The weights
+# stay in shared memory for the whole launch, so wider operands mean smaller blocks.
+_HALF = Tiles(16, 64, 8), Tiles(16, 32, 8), Tiles(16, 16, 8)
+_SINGLE = Tiles(16, 32, 8), Tiles(16, 16, 8)
+CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "fp32": _SINGLE}
 _chosen: dict[tuple[Any, ...], Tiles] = {}
 
 
-def _candidates(hidden: int) -> Iterator[Tiles]:
-    for tiles in CANDIDATES:
-        if tiles.BN <= max(16, triton.next_power_of_2(hidden)):
+def _candidates(hidden: int, precision: str) -> Iterator[Tiles]:
+    for tiles in CANDIDATES[precision]:
+        if max(16, triton.next_power_of_2(hidden)) >= tiles.BN:
             yield tiles._replace(warps=tiles.warps if hidden > 64 else 4)
 
 
@@ -72,7 +67,7 @@ def _launch(kernel: Any, tensors: list[Any], graph: Graph, phases: int, **flags:
         _launch_tiles(kernel, tensors, graph, phases, _chosen[key], **flags)
         return
     refusal: OutOfResources | None = None
-    for tiles in _candidates(flags["H"]):
+    for tiles in _candidates(flags["H"], flags["PRECISION"]):
         try:
             _launch_tiles(kernel, tensors, graph, phases, tiles, **flags)
         except OutOfResources as error:
@@ -122,7 +117,7 @@ def _launch_tiles(
             K1=k1,
             K2=k2,
             BM=tiles.BM,
-            WM=tiles.WM,
+            WIDE=resident,
             BN=tiles.BN,
             WAIT=resident,
             **flags,
@@ -142,14 +137,19 @@ def launch_forward(
     graph: Graph,
     precision: str,
     save: bool,
-) -> tuple[Tensor, Saved]:
-    directions, nodes, _ = gates.shape
+    last: bool,
+) -> tuple[Tensor, Tensor, Saved]:
+    """States ``[S, N, H]``; the same as the next layer's operand; what backward needs."""
+    directions, nodes, width = gates.shape
     attention, gru = aggregator == "attention", cell == "gru"
     _, weight, bias_ih, *rest = parameters
-    hidden = weight.size(2)
+    hidden, padded = weight.size(2), width // 4 if gru else width
     bias_hh = rest.pop(0) if gru else None
     h = weight.new_empty(directions, nodes, hidden)
-    message = torch.empty_like(h)
+    message = gates.new_empty(directions, nodes, padded)
+    half = gates.dtype != h.dtype
+    scratch = message.new_empty(message.shape, dtype=h.dtype) if half else message
+    h_half = torch.empty_like(message) if half and not last else h
     size = (graph.pred.size(1) + nodes,) if attention else (nodes, 2 * hidden)
     aggregate = h.new_empty(directions, *size)
     _launch(
@@ -164,7 +164,9 @@ def launch_forward(
             None if attention else torch.cat([rest[0], rest[2]], 1),
             None if attention else rest[1],
             h,
+            h_half,
             message,
+            scratch,
             aggregate,
             graph.level_ptr,
             graph.pred_ptr,
@@ -173,13 +175,15 @@ def launch_forward(
         graph,
         1 if attention else 2,
         H=hidden,
+        HP=padded,
         GRU=gru,
         ATTENTION=attention,
         EDGES=edge_score is not None,
         SAVE=save,
+        HALF=half and not last,
         PRECISION=precision,
     )
-    return h, Saved(gates if gru else None, message, aggregate)
+    return h, h_half, Saved(gates if gru else None, message, aggregate)
 
 
 def launch_backward(
@@ -226,6 +230,7 @@ def launch_backward(
         graph,
         1 if attention else 2,
         H=hidden,
+        HP=saved.message.size(2),
         GRU=gru,
         ATTENTION=attention,
         PRECISION=precision,

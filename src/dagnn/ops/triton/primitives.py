@@ -8,8 +8,20 @@ import triton.language as tl
 # Whether kernels run in Triton's interpreter, which has no inline assembly.
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
-__all__ = ["INTERPRETED", "arrive", "dot", "fresh", "pin", "rows", "sigmoid", "split2", "split4"]
-__all__ += ["tanh", "wait"]
+SIZES = ("nodes", "edges", "levels", "first_stage", "last_stage", "workers")
+
+__all__ = [
+    "INTERPRETED",
+    "SIZES",
+    "arrive",
+    "dot",
+    "fresh",
+    "pin",
+    "rows",
+    "sigmoid",
+    "tanh",
+    "wait",
+]
 
 
 @triton.jit
@@ -65,10 +77,25 @@ def pin(x):
 
 
 @triton.jit
+def _truncate(x):
+    """The leading 11 bits of the mantissa, which is what TF32 keeps."""
+    bits = x.to(tl.int32, bitcast=True) & -8192
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def dot(a, b, acc, PRECISION: tl.constexpr):
     """``acc + a @ b``; ``b`` is in the operands' type already."""
+    if INTERPRETED:  # which does not know bfloat16
+        return tl.dot(a.to(b.dtype).to(tl.float32), b.to(tl.float32), acc)
     if PRECISION == "fp32":
-        return tl.dot(a, b, acc, input_precision="tf32x3")
+        # Three products of TF32 halves, the small ones first: 22 bits of mantissa.
+        a_high = pin(_truncate(a))
+        a_low = pin(a - a_high)
+        b_high = _truncate(b)
+        acc = tl.dot(a_low, b_high, acc, input_precision="tf32")
+        acc = tl.dot(a_high, b - b_high, acc, input_precision="tf32")
+        return tl.dot(a_high, b_high, acc, input_precision="tf32")
     if PRECISION == "tf32":
         return tl.dot(a, b, acc, input_precision="tf32")
     return tl.dot(a.to(b.dtype), b, acc)
@@ -85,18 +112,3 @@ def tanh(x):
     e = tl.exp(-2 * tl.abs(x))
     t = (1 - e) / (1 + e)
     return tl.where(x < 0, -t, t)
-
-
-@triton.jit
-def split2(x, M: tl.constexpr, N: tl.constexpr):
-    """The two ``[M, N]`` blocks that stand side by side in ``[M, 2N]``."""
-    return tl.split(tl.permute(tl.reshape(x, (M, 2, N)), (0, 2, 1)))
-
-
-@triton.jit
-def split4(x, M: tl.constexpr, N: tl.constexpr):
-    """The four ``[M, N]`` blocks that stand side by side in ``[M, 4N]``."""
-    left, right = split2(x, M, 2 * N)
-    a, b = split2(left, M, N)
-    c, d = split2(right, M, N)
-    return a, b, c, d

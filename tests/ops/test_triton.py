@@ -1,0 +1,435 @@
+"""The GPU kernels against float64: on a GPU, and in Triton's interpreter on the CPU.
+
+Whether kernels are interpreted is settled when Triton is imported. So this file runs twice: here
+its kernels run on a GPU, if there is one; and one test starts the file again, in a process where
+the kernels are interpreted, on small graphs, since that is slow.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor, nn
+from torch.testing import assert_close
+from torch_geometric.data import Data
+
+from dagnn import DAGNN, LevelSchedule
+from dagnn.ops.stack import AGGREGATOR_PARAMETERS, CELL_PARAMETERS, Graph
+from tests.graph.strategies import dags
+from tests.nn.configurations import IN, make_graph
+from tests.ops.triton_cases import (
+    BARS,
+    SHAPES,
+    Run,
+    assert_identical,
+    assert_near,
+    chain,
+    check,
+    layered,
+    make_model,
+    poisoned_buffers,
+    projection,
+    random_dag,
+    run,
+)
+
+triton = pytest.importorskip("triton")
+
+ROOT = Path(__file__).parents[2]
+INTERPRETED = bool(triton.knobs.runtime.interpret)
+DEVICE = "cpu" if INTERPRETED else "cuda"
+needs_cuda = pytest.mark.skipif(
+    INTERPRETED or not torch.cuda.is_available(), reason="needs a CUDA device"
+)
+# Masked rows of a tile divide by zero, which only numpy tells.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
+
+COMBINATIONS = list(
+    product(("attention", "attention-types", "attention-features", "gated_sum"), ("gru", "linear"))
+)
+EACH = [(a, c) for a, c in COMBINATIONS if a in ("attention-types", "gated_sum")]
+# Between them, both aggregators and both cells, for what does not depend on the combination.
+TWO = pytest.mark.parametrize(
+    ("aggregator", "cell"), [("attention-types", "gru"), ("gated_sum", "linear")]
+)
+HIDDEN = 7 if INTERPRETED else 20
+# The interpreter takes products of TF32 for float32's, and cannot multiply bfloat16.
+LOWER = ["tf32", "fp16"] if INTERPRETED else ["tf32", "bf16", "fp16"]
+
+
+def cuda(test: Callable[..., Any]) -> Callable[..., Any]:
+    """For a GPU alone: too large for the interpreter, or about the launch itself."""
+    return pytest.mark.cuda(needs_cuda(test))
+
+
+def kernels(test: Callable[..., Any]) -> Callable[..., Any]:
+    """In the interpreter, and on a GPU."""
+    return test if INTERPRETED else cuda(test)
+
+
+def on_device(model: DAGNN) -> DAGNN:
+    return model.to(DEVICE)
+
+
+def small_or_large(small: Callable[[], Data], large: Callable[[], Data]) -> Data:
+    return small() if INTERPRETED else large()
+
+
+def example() -> Data:
+    return small_or_large(lambda: random_dag(9, 9), lambda: random_dag(300, 600))
+
+
+@pytest.mark.skipif(INTERPRETED, reason="runs in the interpreter already")
+def test_everything_in_the_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not cuda", "-p", "no:cacheprovider"]
+    outer = re.compile("PYTEST_|COV_|CUDA_")  # what would make that process part of this one
+    environment = {name: value for name, value in os.environ.items() if not outer.match(name)}
+    environment |= {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    finished = subprocess.run(
+        [*command, str(Path(__file__).relative_to(ROOT))],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if finished.returncode:
+        pytest.fail(finished.stdout + finished.stderr, pytrace=False)
+
+
+# Outputs and gradients
+
+
+def configurations() -> list[tuple[str, str, int, bool]]:
+    """Aggregator, cell, hidden size, bidirectional."""
+    if not INTERPRETED:
+        sizes = (1, 7, 20, 64, 300, 501, 512)
+        return [(a, c, h, both) for a, c in COMBINATIONS for h in sizes for both in (False, True)]
+    few = [(a, c, 20, True) for a, c in COMBINATIONS]
+    few += [(a, c, 7, False) for a, c in COMBINATIONS]
+    few += [("attention-types", "gru", 1, True), ("gated_sum", "linear", 1, True)]
+    return [*few, ("attention-tied", "gru", 7, False)]
+
+
+@kernels
+@pytest.mark.parametrize(("aggregator", "cell", "hidden", "bidirectional"), configurations())
+def test_every_configuration(aggregator: str, cell: str, hidden: int, bidirectional: bool) -> None:
+    check(on_device(make_model(aggregator, cell, hidden, bidirectional=bidirectional)), example())
+
+
+@kernels
+@TWO
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape(shape: str, aggregator: str, cell: str) -> None:
+    check(on_device(make_model(aggregator, cell, HIDDEN)), small_or_large(*SHAPES[shape]))
+
+
+@kernels
+@settings(max_examples=5 if INTERPRETED else 40)
+@given(graph=dags(max_nodes=6 if INTERPRETED else 40))
+def test_random_dags(graph: Data) -> None:
+    data = make_graph([(int(u), int(v)) for u, v in graph.edge_index.t()], graph.num_nodes)
+    check(on_device(make_model("attention-features", "gru", HIDDEN)), data)
+
+
+@kernels
+@TWO
+@pytest.mark.parametrize("dropout", [0.0, 1e-9])
+def test_layers_above_one_another(aggregator: str, cell: str, dropout: float) -> None:
+    """Dropout, even of nothing, takes another way: an operator per layer."""
+    model = make_model(
+        aggregator, cell, HIDDEN, num_layers=2, bidirectional=not INTERPRETED, dropout=dropout
+    )
+    check(on_device(model), example())
+
+
+@kernels
+@pytest.mark.parametrize("precision", LOWER)
+@pytest.mark.parametrize(("aggregator", "cell"), EACH)
+@pytest.mark.parametrize("hidden", [20] if INTERPRETED else [7, 64, 300])
+def test_lower_precision(precision: str, aggregator: str, cell: str, hidden: int) -> None:
+    model = make_model(aggregator, cell, hidden, num_layers=2, bidirectional=not INTERPRETED)
+    data = small_or_large(lambda: make_graph([(1, 0), (2, 0), (1, 3)], 4), example)
+    check(on_device(model), data, precision)
+
+
+@cuda
+@pytest.mark.parametrize("precision", BARS)
+@pytest.mark.parametrize(("aggregator", "cell"), EACH)
+def test_levels_wider_than_the_device(precision: str, aggregator: str, cell: str) -> None:
+    """More tiles than programs: they take turns, and some kernels go another way."""
+    model = on_device(make_model(aggregator, cell, 64))
+    check(model, layered([6000, 5000, 7003, 10, 5001], degree=3), precision)
+
+
+@cuda
+def test_a_path_of_36123_nodes() -> None:
+    """As deep as the deepest graph known to the paper's data sets; it is a sequence."""
+    nodes, hidden = 36_123, 20
+    gru = nn.GRU(IN, hidden, device="cuda", dtype=torch.float64)
+    model = on_device(make_model("attention", "gru", hidden, bidirectional=False))
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    own_cell = model.forward_layers[0].get_submodule("cell")
+    own_cell.load_state_dict({name: getattr(gru, f"{name}_l0") for name in names})
+    data = chain(nodes).to("cuda")
+
+    found = run(model, data)
+    x = data.x.requires_grad_()
+    out = gru(x)[0]
+    weights = [getattr(gru, f"{name}_l0") for name in names]
+    gradients = torch.autograd.grad(projection([out]), [x, *weights])
+    own = {"x": gradients[0]}
+    own |= {f"forward_layers.0.cell.{n}": g for n, g in zip(names, gradients[1:], strict=True)}
+    assert_near(Run(found.states, {name: found.gradients[name] for name in own}), Run([out], own))
+
+
+# What runs when
+
+
+@kernels
+@TWO
+def test_two_runs_are_identical(aggregator: str, cell: str) -> None:
+    """To the last bit, whatever the buffers hold before."""
+    model, data = on_device(make_model(aggregator, cell, HIDDEN)), example()
+    first = run(model, data)
+    with poisoned_buffers():
+        assert_identical(first, run(model, data))
+
+
+@kernels
+@TWO
+def test_inference_equals_training_and_saves_nothing(
+    aggregator: str, cell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dagnn.ops.triton
+
+    saved = []
+    forward = dagnn.ops.triton.forward
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        out = forward(*args, **kwargs)
+        saved.append(len(out[1]))
+        return out
+
+    monkeypatch.setattr(dagnn.ops.triton, "forward", spy)
+    model, data = on_device(make_model(aggregator, cell, HIDDEN)), example().to(DEVICE)
+    data.x = data.x.float()
+    trained = model.embed_nodes(data)
+    for inference in (torch.no_grad, torch.inference_mode):
+        with inference(), poisoned_buffers():
+            out = model.embed_nodes(data)
+        for expected, found in zip(trained, out, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert saved == [1, 0, 0]  # layers that keep something for the backward pass
+
+
+@kernels
+def test_gradients_that_nobody_asked_for() -> None:
+    """Neither of x, nor of frozen parameters; the others do not change."""
+    model, data = on_device(make_model("attention-types", "gru", HIDDEN)), example()
+    expected = run(model, data)
+    for parameter in model.forward_layers[0].get_submodule("cell").parameters():
+        parameter.requires_grad_(False)
+    found = run(model, data, inputs_need_gradients=False)
+    assert len(found.gradients) == len(expected.gradients) - 5  # a GRU's four, and x
+    gradients = {name: expected.gradients[name] for name in found.gradients}
+    assert_identical(found, Run(expected.states, gradients))
+
+
+@kernels
+@TWO
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_loss_that_sees_one_layer_alone(aggregator: str, cell: str, layer: int) -> None:
+    """The other's states have no gradient, and that of a sum is a single number, expanded."""
+    model = make_model(aggregator, cell, HIDDEN, num_layers=2, bidirectional=False)
+    data = small_or_large(lambda: make_graph([(1, 0), (2, 0)], 3), lambda: random_dag(300, 600))
+    check(on_device(model), data, loss=lambda states: states[layer].sum())
+
+
+@cuda
+@pytest.mark.parametrize(("aggregator", "cell"), EACH)
+def test_one_launch_per_level_does_the_same(
+    aggregator: str, cell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dagnn.ops.triton import launch
+
+    model = on_device(make_model(aggregator, cell, 64, num_layers=2))
+    data = layered([40, 3000, 17, 1, 500], degree=3)
+    persistent = run(model, data)
+    with monkeypatch.context() as patch:
+        patch.setenv("DAGNN_LAUNCH", "per-level")
+        launch._processors.cache_clear()
+        per_level = run(model, data)
+        assert launch._processors(data.x.cuda().device) == 0
+    launch._processors.cache_clear()
+    assert launch._processors(data.x.cuda().device) > 0
+    assert_near(per_level, persistent)
+
+
+# The operator
+
+
+def operator_arguments(aggregator: str, cell: str, precision: str, save: bool) -> tuple[Any, ...]:
+    model, data = on_device(make_model(aggregator, cell, 5)), make_graph([(0, 1), (2, 1)], 3)
+    schedule = LevelSchedule.from_data(data.to(DEVICE))
+    layers = [model.forward_layers[0], model.reverse_layers[0]]
+
+    def stacked(part: str, name: str) -> Tensor:
+        tensors = [getattr(layer, part).get_parameter(name).detach() for layer in layers]
+        return torch.stack(tensors).requires_grad_(save)
+
+    parameters = [stacked("cell", name) for name in CELL_PARAMETERS[cell]]
+    parameters += [stacked("aggregator", name) for name in AGGREGATOR_PARAMETERS[aggregator]]
+    graph = [getattr(schedule, name) for name in Graph._fields]
+    scores = [torch.randn(2, 2, device=DEVICE, requires_grad=save)]
+    scores = scores if aggregator == "attention" else []
+    x = data.x.float().to(DEVICE).requires_grad_(save)
+    return (x, graph, parameters, scores, aggregator, cell, 1, "triton", precision, save)
+
+
+@kernels
+@pytest.mark.parametrize(("aggregator", "cell"), [("attention", "gru"), ("gated_sum", "linear")])
+@pytest.mark.parametrize("precision", ["fp32", LOWER[1]])
+@pytest.mark.parametrize("save", [False, True])
+def test_schema_and_fake(aggregator: str, cell: str, precision: str, save: bool) -> None:
+    checks: tuple[str, ...] = ("test_schema", "test_autograd_registration", "test_faketensor")
+    if not INTERPRETED:
+        checks += ("test_aot_dispatch_dynamic",)
+    torch.library.opcheck(
+        torch.ops.dagnn.recurrence.default,
+        operator_arguments(aggregator, cell, precision, save),
+        test_utils=checks,
+        atol=BARS[precision],
+        rtol=BARS[precision],
+    )
+
+
+@cuda
+@TWO
+def test_compiles_without_a_break(aggregator: str, cell: str) -> None:
+    model = on_device(make_model(aggregator, cell, HIDDEN, num_layers=2, readout="mean"))
+    compiled = torch.compile(model, fullgraph=True)
+    for data in (random_dag(60, 90), random_dag(70, 120)):
+        data = data.to(DEVICE)
+        data.x = data.x.float()
+        arguments = (data.x, data.edge_index, data.edge_type)
+        expected, out = model(*arguments), compiled(*arguments)
+        assert_close(out, expected)
+        variables = list(model.parameters())
+        slope = torch.randn_like(expected)
+        wanted = torch.autograd.grad((expected * slope).sum(), variables, allow_unused=True)
+        found = torch.autograd.grad((out * slope).sum(), variables, allow_unused=True)
+        for a, b in zip(found, wanted, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                assert_close(a, b)
+
+
+# Refusals
+
+
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter runs on the CPU")
+def test_without_the_interpreter_the_cpu_is_refused() -> None:
+    model, data = make_model("attention", "gru", 4), make_graph([(0, 1)], 2)
+    data.x = data.x.float()
+    reason = "'triton' cannot run this: expected tensors on a CUDA device, got cpu.*TRITON_INTERP"
+    with pytest.raises(ValueError, match=reason):
+        model(data)
+
+
+def test_float64_is_refused() -> None:
+    model, data = make_model("attention", "gru", 4).double(), make_graph([(0, 1)], 2)
+    with pytest.raises(ValueError, match=r"expected float32 tensors .*, got torch\.float64"):
+        model(data)
+
+
+def test_without_triton_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    model, data = make_model("attention", "gru", 4), make_graph([(0, 1)], 2)
+    data.x = data.x.float()
+    with pytest.raises(ValueError, match="Triton is not installed"):
+        model(data)
+
+
+# Tiles
+
+
+def power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
+
+
+def test_pieces_of_a_row() -> None:
+    from dagnn.ops.triton.launch import _pieces
+
+    for hidden in range(1, 2050):
+        first, second = _pieces(hidden)
+        whole = max(16, triton.next_power_of_2(hidden))
+        assert first + second >= hidden  # they hold the row,
+        assert first + second <= whole  # with no more padding than in one piece,
+        assert first >= 16  # and a product can take them.
+        assert second == 0 or 16 <= second <= first
+        assert second == 0 or first < hidden
+        assert power_of_two(first)
+        assert power_of_two(second)
+    assert sum(_pieces(300)) < 512
+
+
+@pytest.mark.parametrize("precision", BARS)
+def test_candidates(precision: str) -> None:
+    from dagnn.ops.triton.launch import _candidates
+
+    for hidden in (1, 7, 16, 20, 64, 300, 501, 512, 1024):
+        found = list(_candidates(hidden, precision))
+        assert found
+        for tiles in found:
+            assert tiles.BN == 16 or hidden > tiles.BN // 2  # no more padding than need be
+            assert min(tiles.BM, tiles.BN) >= 16  # a product's smallest operands
+            assert all(power_of_two(size) for size in tiles)
+
+
+def test_the_first_tiles_that_fit_are_taken_and_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from triton.runtime.errors import OutOfResources
+
+    from dagnn.ops.triton import launch
+    from dagnn.ops.triton.forward import forward_kernel
+
+    some = next(launch._candidates(7, "fp32"))
+    candidates = [some._replace(BN=size) for size in (64, 32, 16)]
+    tried = []
+
+    def launch_tiles(*args: Any, **flags: Any) -> None:
+        tiles = next(a for a in args if isinstance(a, launch.Tiles))
+        tried.append(tiles.BN)
+        if largest < tiles.BN:
+            raise OutOfResources(300_000, 200_000, "shared memory")
+
+    monkeypatch.setattr(launch, "_candidates", lambda *_: iter(candidates))
+    monkeypatch.setattr(launch, "_launch_tiles", launch_tiles)
+    monkeypatch.setattr(launch, "_chosen", {})
+    schedule = LevelSchedule.from_edge_index(torch.tensor([[0], [1]]))
+    graph = Graph(*(getattr(schedule, name) for name in Graph._fields))
+    arguments: Any = (forward_kernel, [], graph, 1)
+    largest = 32
+    launch._launch(*arguments, H=7, PRECISION="fp32")
+    assert tried == [64, 32]
+    launch._launch(*arguments, H=7, PRECISION="fp32")
+    assert tried == [64, 32, 32]
+    largest = 0
+    with pytest.raises(OutOfResources):
+        launch._launch(*arguments, H=8, PRECISION="fp32")
+    assert tried == [64, 32, 32, 64, 32, 16]
+
+    empty = LevelSchedule.from_edge_index(torch.zeros(2, 0, dtype=torch.long), 0)
+    nothing = Graph(*(getattr(empty, name) for name in Graph._fields))
+    launch._launch(forward_kernel, [], nothing, 1, H=9, PRECISION="fp32")
+    assert len(tried) == 6  # no levels, no launch
