@@ -304,7 +304,7 @@ def _(
     for _ in range(num_layers if save else 0):
         if cell == "gru":
             saved.append(x.new_empty(directions, nodes, 4 * padded, dtype=half))
-        saved.append(x.new_empty(directions, nodes, padded, dtype=half))
+        saved.append(x.new_empty(directions, nodes, padded))
         width: tuple[int, ...] = (nodes, 2 * hidden)
         if aggregator == "attention":
             width = (graph[4].size(1) + (nodes if backend == "triton" else 0),)

@@ -75,7 +75,7 @@ def backward(
         below = below if i else _level_major(below, graph)
         out = launch_backward(aggregator, cell, grad, h, saved[i], tensors, graph, precision)
         gates = out.gates.to(below.dtype)
-        own = _cell_gradients(cell, gates, below, saved[i].message, tensors)
+        own = _cell_gradients(cell, gates, below, saved[i].message.to(below.dtype), tensors)
         own += _aggregator_gradients(out, h, tensors, precision)
         parameter_grads.append(own)
         score_grads.append(out.edge_score)

@@ -223,7 +223,6 @@ def forward_kernel(
     h,  # [S, N, H]
     h_half,  # [S, N, HP] the same, as the operand of the next layer's input product
     message,  # [S, N, HP]
-    scratch,  # [S, N, HP] the messages of wide levels in float32
     aggregate,  # attention: [S, E + N] scores by slot, then each node's log-sum-exp;
     # gated sum: [S, N, 2H] the gate and the map
     level_ptr,  # [S, D + 1]
@@ -266,7 +265,6 @@ def forward_kernel(
     h += direction * nodes * H
     h_half += direction * nodes * HP
     message += direction * nodes * HP
-    scratch += direction * nodes * HP
     level_ptr += direction * (levels + 1)
     pred_ptr += direction * (nodes + 1)
     pred += direction * edges
@@ -341,7 +339,7 @@ def forward_kernel(
                             k1, k2, unit, key1, key2, True,
                             H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
                         )  # fmt: skip
-                        at = scratch + row[:, None] * HP
+                        at = message + row[:, None] * HP
                         tl.store(at + k1[None, :], m1, mask=row_mask[:, None] & (k1 < H)[None, :])
                         if K2 > 0:
                             tl.store(
@@ -373,7 +371,7 @@ def forward_kernel(
                                 wait(here - 1, before)
                     # One place for the product: the weights are in shared memory once.
                     if wide:
-                        source = scratch + row * HP
+                        source = message + row * HP
                         m1 = fresh(source, k1, row_mask, k1 < H)
                         m2 = fresh(source, k2, row_mask, k2 < H)
                         m = fresh(source, unit, row_mask, unit_mask)

@@ -146,10 +146,10 @@ def launch_forward(
     hidden, padded = weight.size(2), width // 4 if gru else width
     bias_hh = rest.pop(0) if gru else None
     h = weight.new_empty(directions, nodes, hidden)
-    message = gates.new_empty(directions, nodes, padded)
+    # In float32 also in half precision: in the gradient of the scores it must cancel exactly.
+    message = h.new_empty(directions, nodes, padded)
     half = gates.dtype != h.dtype
-    scratch = message.new_empty(message.shape, dtype=h.dtype) if half else message
-    h_half = torch.empty_like(message) if half and not last else h
+    h_half = gates.new_empty(message.shape) if half and not last else h
     size = (graph.pred.size(1) + nodes,) if attention else (nodes, 2 * hidden)
     aggregate = h.new_empty(directions, *size)
     _launch(
@@ -166,7 +166,6 @@ def launch_forward(
             h,
             h_half,
             message,
-            scratch,
             aggregate,
             graph.level_ptr,
             graph.pred_ptr,

@@ -77,9 +77,10 @@ def pin(x):
 
 
 @triton.jit
-def _truncate(x):
-    """The leading 11 bits of the mantissa, which is what TF32 keeps."""
-    bits = x.to(tl.int32, bitcast=True) & -8192
+def _nearest(x):
+    """Rounded to TF32's 11 bits. The matrix units would cut the rest off, and errors that all
+    point to zero add up over the levels."""
+    bits = (x.to(tl.int32, bitcast=True) + 4096) & -8192
     return bits.to(tl.float32, bitcast=True)
 
 
@@ -89,15 +90,15 @@ def dot(a, b, acc, PRECISION: tl.constexpr):
     if INTERPRETED:  # which does not know bfloat16
         return tl.dot(a.to(b.dtype).to(tl.float32), b.to(tl.float32), acc)
     if PRECISION == "fp32":
-        # Three products of TF32 halves, the small ones first: 22 bits of mantissa.
-        a_high = pin(_truncate(a))
-        a_low = pin(a - a_high)
-        b_high = _truncate(b)
+        # Three products of TF32 parts, the small ones first: 22 bits of mantissa.
+        a_high = pin(_nearest(a))
+        a_low = pin(_nearest(a - a_high))
+        b_high = _nearest(b)
         acc = tl.dot(a_low, b_high, acc, input_precision="tf32")
-        acc = tl.dot(a_high, b - b_high, acc, input_precision="tf32")
+        acc = tl.dot(a_high, _nearest(b - b_high), acc, input_precision="tf32")
         return tl.dot(a_high, b_high, acc, input_precision="tf32")
     if PRECISION == "tf32":
-        return tl.dot(a, b, acc, input_precision="tf32")
+        return tl.dot(pin(_nearest(a)), _nearest(b), acc, input_precision="tf32")
     return tl.dot(a.to(b.dtype), b, acc)
 
 
