@@ -12,11 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 from torch_geometric.data import Data
 
 from dagnn import DAGNN, LevelSchedule
-from dagnn.ops import cpu, stack
+from dagnn.ops import cpu
 from tests.graph.strategies import dags
 from tests.nn.configurations import make_graph
 from tests.ops.triton_cases import (
@@ -63,22 +62,8 @@ def make_cpu_model(aggregator: str, cell: str, hidden: int = 7, **options: Any) 
     return make_model(aggregator, cell, hidden, "cpu", **{"num_layers": 2, **options})
 
 
-@contextmanager
-def poisoned() -> Iterator[None]:
-    """Uninitialised memory holds NaN, also that of the large buffers."""
-
-    def buffer(like: Tensor, *shape: int) -> Tensor:
-        return new_buffer(like, *shape).fill_(math.nan)
-
-    new_buffer = stack.new_buffer
-    with pytest.MonkeyPatch.context() as patch, poisoned_buffers():
-        for module in (stack, cpu):
-            patch.setattr(module, "new_buffer", buffer)
-        yield
-
-
 def run_poisoned(model: DAGNN, data: Data) -> Run:
-    with poisoned():
+    with poisoned_buffers():
         return run(model, data)
 
 

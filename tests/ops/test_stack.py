@@ -105,10 +105,3 @@ def test_given_gradients_are_not_changed(aggregator: str, cell: str) -> None:
     )
     for tensor, copy in zip((*grads, *states, *kept), before, strict=True):
         assert torch.equal(tensor, copy)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_buffers(dtype: torch.dtype) -> None:
-    buffer = stack.new_buffer(torch.zeros(1, dtype=dtype), 2, 0, 3)
-    assert buffer.shape == (2, 0, 3)
-    assert buffer.dtype == dtype

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from dagnn.ops import cpu_kernels as kernels
 from dagnn.ops.cpu_buffers import Backward, Forward
+from dagnn.ops.cpu_memory import new_buffer
 from dagnn.ops.cpu_threads import Threads
-from dagnn.ops.stack import Graph, Layer, LayerGradients, Saved, new_buffer
+from dagnn.ops.stack import Graph, Layer, LayerGradients, Saved
 
 __all__ = ["backward", "forward"]
 
@@ -93,7 +94,8 @@ def backward(
 ) -> LayerGradients:
     directions, nodes, hidden = h.shape
     gru, attention = cell == "gru", layer.key is not None
-    d_message = new_buffer(h, directions, nodes, hidden)
+    # A GRU's gates take over from the gradient of its state, whose place is then free.
+    d_message = grad if gru else new_buffer(h, directions, nodes, hidden)
     d_score = new_buffer(h, *graph.pred.shape) if attention else None
     d_key_score = new_buffer(h, directions, nodes) if attention else None
     d_pair = None if attention else new_buffer(h, directions, nodes, 2 * hidden)

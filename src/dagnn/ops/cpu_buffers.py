@@ -40,7 +40,7 @@ class Backward(NamedTuple):
     grad: Any  # [S, N, H] gradient of the states, complete once a node's successors are done
     d_gates: Any  # [S, N, 4H]; a linear cell's is grad itself
     d_bias: Any  # [S, T, 4H] a sum per thread, in double precision
-    d_message: Any  # [S, N, H]
+    d_message: Any  # [S, N, H]; a GRU's takes the place of grad, row by row
     d_score: Any  # [S, E]
     d_key_score: Any  # [S, N]
     d_pair: Any  # [S, N, 2H]

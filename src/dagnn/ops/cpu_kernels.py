@@ -191,7 +191,7 @@ def _pull_gated(b: Backward, d: int, u: int, first: int, last: int) -> None:
 def _d_gates(b: Backward, d: int, v: int, thread: int) -> None:
     """From the gradient of a GRU's state to those of its sums, and directly of its message."""
     hidden = b.grad.shape[2]
-    grad, message, d_message = b.grad[d, v], b.message[d, v], b.d_message[d, v]
+    grad, message = b.grad[d, v], b.message[d, v]
     gates, out = b.gates[d, v], b.d_gates[d, v]
     n, r, z = gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden : 3 * hidden]
     n_message = gates[3 * hidden :]
@@ -207,7 +207,7 @@ def _d_gates(b: Backward, d: int, v: int, thread: int) -> None:
     for j in range(hidden):
         d_r[j] = d_n_message[j] * n_message[j] * (one - r[j])
     for j in range(hidden):
-        d_message[j] = grad[j] * z[j]
+        grad[j] *= z[j]  # now d_message, in the same memory
     d_bias = b.d_bias[d, thread]
     for j in range(4 * hidden):
         d_bias[j] += out[j]

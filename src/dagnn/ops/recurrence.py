@@ -21,6 +21,8 @@ from dagnn.ops import stack
 __all__ = ["BACKENDS", "check_backend", "choose_backend", "product_precision", "stack_states"]
 
 BACKENDS = ("auto", "reference", "cpu", "triton")
+# Looked up once: torch.compile cannot trace it, and the import itself takes a while.
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def check_backend(backend: str, kind: tuple[str, str] | None) -> None:
@@ -61,7 +63,7 @@ def _why_not_cpu(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 def _why_not_triton(device: torch.device, dtype: torch.dtype) -> str | None:
-    if importlib.util.find_spec("triton") is None:
+    if not _HAS_TRITON:
         return "Triton is not installed (it comes with PyTorch's GPU builds)"
     if dtype != torch.float32:
         return f"expected float32 tensors (use autocast for lower precision), got {dtype}"

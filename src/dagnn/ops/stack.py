@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from dagnn.ops.cpu_memory import new_buffer
 
 __all__ = ["Backend", "Graph", "Layer", "LayerGradients", "Saved", "backward", "forward"]
 
@@ -156,12 +157,6 @@ def forward(
     return states, saved
 
 
-def new_buffer(like: Tensor, *shape: int) -> Tensor:
-    """An uninitialised tensor. Large ones come fresh from the system in every step, and touching
-    their pages for the first time costs as much as a pass over them; numpy asks for huge pages."""
-    return torch.from_numpy(np.empty(shape, like.new_empty(0).numpy().dtype))
-
-
 def _level_major(x: Tensor, graph: Graph) -> Tensor:
     """Inputs in the order of computation. ``[S, N, C]``"""
     if x.dim() == 3:
@@ -209,7 +204,7 @@ def backward(
         parameter_grads.append([torch.stack(g) for g in zip(*weight_grads, strict=True)])
         score_grads.append(out.edge_score)
         if i or need_x:
-            above = _input_gradient(out.gates, packed.input_weight)
+            above = _input_gradient(out.gates, packed.input_weight, grad)
     grad_x = None
     if need_x and x.dim() == 3:
         grad_x = above
@@ -222,10 +217,12 @@ def backward(
     return grad_x, parameter_grads[::-1], score_grads[::-1]
 
 
-def _input_gradient(gates: Tensor, weight: Tensor) -> Tensor:
-    """``[S, N, C]``"""
+def _input_gradient(gates: Tensor, weight: Tensor, free: Tensor) -> Tensor:
+    """``[S, N, C]``, in the place of a tensor that is no longer needed, if it fits."""
     directions, width, channels = weight.shape
-    out = new_buffer(gates, directions, gates.size(1), channels)
+    out = free
+    if free.size(2) != channels or free is gates:
+        out = new_buffer(gates, directions, gates.size(1), channels)
     for d in range(directions):
         # Some thousand rows at a time are a tenth faster than all at once.
         for lo in range(0, gates.size(1), 2048):

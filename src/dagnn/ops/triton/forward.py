@@ -405,11 +405,12 @@ def forward_kernel(
                             wait(here - 1, before)
                     state1 = fresh(h + row * H, k1, row_mask, k1 < H)
                     state2 = fresh(h + row * H, k2, row_mask, k2 < H)
-                    zero = tl.zeros((BM, BN), dtype=tl.float32)
-                    gate = _product(state1, state2, pg1, pg2, zero, K2, PRECISION)
-                    mapped = _product(state1, state2, pm1, pm2, zero, K2, PRECISION)
+                    mapped = tl.zeros((BM, BN), dtype=tl.float32)
+                    gate = mapped + bias[None, :]
+                    gate = _product(state1, state2, pg1, pg2, gate, K2, PRECISION)
+                    mapped = _product(state1, state2, pm1, pm2, mapped, K2, PRECISION)
                     pair_at = aggregate + row[:, None] * (2 * H) + unit[None, :]
-                    tl.store(pair_at, sigmoid(gate + bias[None, :]), mask=mask)
+                    tl.store(pair_at, sigmoid(gate), mask=mask)
                     tl.store(pair_at + H, mapped, mask=mask)
                     own += 1
         if WAIT:

@@ -26,13 +26,15 @@ class Tiles(NamedTuple):
     BM: int  # nodes of a tile
     BN: int  # hidden units of a program
     warps: int
+    split: bool = True  # in fp32: keep both parts of the weights, or split them in every product
 
 
 # In order of preference, by measurement on an H200; the first that fits is taken. The weights
 # stay in shared memory for the whole launch, so wider operands mean smaller blocks.
 _HALF = Tiles(16, 64, 8), Tiles(16, 32, 8), Tiles(16, 16, 8)
 _SINGLE = Tiles(16, 32, 8), Tiles(16, 16, 8)
-CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "fp32": _SINGLE}
+_DOUBLE = *_SINGLE, Tiles(16, 32, 8, split=False), Tiles(16, 16, 8, split=False)
+CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "fp32": _DOUBLE}
 _chosen: dict[tuple[Any, ...], Tiles] = {}
 
 
@@ -95,6 +97,8 @@ def _launch_tiles(
     counters = (directions, stages, 2) if resident else (1,)
     done = torch.zeros(counters, dtype=torch.int32, device=graph.order.device)
     options: dict[str, Any] = {"num_warps": tiles.warps}
+    if not tiles.split:
+        flags["PRECISION"] = "tf32x3"
     if resident:
         options["launch_cooperative_grid"] = True
     if kernel is backward_kernel:
@@ -150,8 +154,10 @@ def launch_forward(
     message = h.new_empty(directions, nodes, padded)
     half = gates.dtype != h.dtype
     h_half = gates.new_empty(message.shape) if half and not last else h
-    size = (graph.pred.size(1) + nodes,) if attention else (nodes, 2 * hidden)
-    aggregate = h.new_empty(directions, *size)
+    if attention:  # zeros, since nodes without predecessors have no log-sum-exp
+        aggregate = h.new_zeros(directions, graph.pred.size(1) + nodes)
+    else:
+        aggregate = h.new_empty(directions, nodes, 2 * hidden)
     _launch(
         forward_kernel,
         [

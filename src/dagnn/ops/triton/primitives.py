@@ -90,13 +90,16 @@ def dot(a, b, acc, PRECISION: tl.constexpr):
     if INTERPRETED:  # which does not know bfloat16
         return tl.dot(a.to(b.dtype).to(tl.float32), b.to(tl.float32), acc)
     if PRECISION == "fp32":
-        # Three products of TF32 parts, the small ones first: 22 bits of mantissa.
+        # Three products of TF32 parts: 22 bits of mantissa.
         a_high = pin(_nearest(a))
         a_low = pin(_nearest(a - a_high))
         b_high = _nearest(b)
-        acc = tl.dot(a_low, b_high, acc, input_precision="tf32")
-        acc = tl.dot(a_high, _nearest(b - b_high), acc, input_precision="tf32")
-        return tl.dot(a_high, b_high, acc, input_precision="tf32")
+        low = tl.dot(a_low, b_high, input_precision="tf32")
+        low = tl.dot(a_high, _nearest(b - b_high), low, input_precision="tf32")
+        # Not into acc: the units round their sums towards zero, which a large start would feel.
+        return acc + (tl.dot(a_high, b_high, input_precision="tf32") + low)
+    if PRECISION == "tf32x3":  # the same, with less memory and more registers
+        return acc + tl.dot(a, b, input_precision="tf32x3")
     if PRECISION == "tf32":
         return tl.dot(pin(_nearest(a)), _nearest(b), acc, input_precision="tf32")
     return tl.dot(a.to(b.dtype), b, acc)

@@ -1,0 +1,22 @@
+"""Large buffers."""
+
+import pytest
+import torch
+
+from dagnn.ops import cpu_memory
+from dagnn.ops.cpu_memory import LARGE, new_buffer
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("columns", [0, 3, LARGE // 4 + 1])
+@pytest.mark.parametrize("huge_pages", [True, False])
+def test_a_buffer_is_a_tensor_like_any_other(
+    dtype: torch.dtype, columns: int, huge_pages: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not huge_pages:
+        monkeypatch.setattr(cpu_memory, "_madvise", lambda: None)
+    buffer = new_buffer(torch.zeros(1, dtype=dtype), 2, columns)
+    assert buffer.shape == (2, columns)
+    assert buffer.dtype == dtype
+    assert buffer.is_contiguous()
+    assert torch.equal(buffer.fill_(1), torch.ones(2, columns, dtype=dtype))
