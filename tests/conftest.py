@@ -9,6 +9,9 @@ from hypothesis import register_random, settings
 
 SEED = 0
 
+# Tests run side by side, one process per core: threads of their own would only wait for each other.
+torch.set_num_threads(1)
+
 
 class TorchRandom:
     """Torch's global generator, in the form in which hypothesis resets one before each example."""

@@ -267,3 +267,31 @@ def test_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         out: Tensor = model(X, EDGES)
     assert_close(out, exact, atol=0.05, rtol=0.05)
+
+
+def test_a_batch_vector_in_the_place_of_edge_types_is_refused() -> None:
+    model = DAGNN(3, 4)
+    x, edge_index = torch.randn(4, 3), torch.tensor([[0, 0], [1, 2]])
+    with pytest.raises(ValueError, match=r"pass that by name: batch=\.\.\."):
+        model(x, edge_index, torch.tensor([0, 0, 0, 1]))
+
+
+def test_a_stale_schedule_is_refused() -> None:
+    model = DAGNN(3, 4)
+    x, edge_index = torch.randn(3, 3), torch.tensor([[0, 1], [1, 2]])
+    schedule = LevelSchedule.from_edge_index(edge_index)
+    model(x, edge_index, schedule=schedule)
+    with pytest.raises(ValueError, match="schedule of this very graph, got one of other edges"):
+        model(x, edge_index.flip(0), schedule=schedule)
+
+
+@pytest.mark.parametrize("schedule", ["soon", [1]])
+def test_a_schedule_of_another_kind_is_refused(schedule: object) -> None:
+    with pytest.raises(TypeError, match="expected schedule as a LevelSchedule, got"):
+        DAGNN(3, 4)(torch.randn(2, 3), torch.tensor([[0], [1]]), schedule=schedule)
+
+
+def test_arrays_are_refused_with_the_way_to_convert_them() -> None:
+    edge_index = torch.tensor([[0], [1]]).numpy()
+    with pytest.raises(TypeError, match=r"torch\.as_tensor\(edge_index\)"):
+        DAGNN(3, 4)(torch.randn(2, 3), edge_index)

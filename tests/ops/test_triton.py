@@ -352,7 +352,7 @@ def test_float64_is_refused() -> None:
 
 
 def test_without_triton_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("dagnn.ops.recurrence._HAS_TRITON", False)
     model, data = make_model("attention", "gru", 4), make_graph([(0, 1)], 2)
     data.x = data.x.float()
     with pytest.raises(ValueError, match="Triton is not installed"):

@@ -107,6 +107,12 @@ def check_batch(batch: Tensor, num_nodes: int, batch_size: int | None = None) ->
 
 
 def check_same_device(**tensors: Tensor | None) -> None:
+    for name, tensor in tensors.items():
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"expected {name} as a torch.Tensor, got {type(tensor).__name__}; "
+                f"convert it with torch.as_tensor({name})"
+            )
     devices = {name: t.device for name, t in tensors.items() if t is not None}
     if len(set(devices.values())) > 1:
         found = ", ".join(f"{name} on {device}" for name, device in devices.items())

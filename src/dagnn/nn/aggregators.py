@@ -54,7 +54,7 @@ class Aggregator(nn.Module):
 
 
 class EdgeAttention(Aggregator):
-    r"""Attention whose scores see the edges: :math:`y_{\tau(u,v)}` of equation (8).
+    r"""Attention whose scores see the edges: :math:`y_{\tau(u,v)}` of equation (9).
 
     :math:`y` is a trainable embedding of the edge's type, a linear map of the edge's features,
     or, with both given, their sum.
@@ -101,7 +101,7 @@ class EdgeAttention(Aggregator):
 
 
 class Attention(EdgeAttention):
-    r"""Additive attention, equations (5), (6) and (8) of the paper:
+    r"""Additive attention, equations (5), (6) and (9) of the paper:
 
     .. math::
         m_v = \sum_{u \in \mathcal{P}(v)} \alpha_{vu} h_u^{\ell}, \qquad

@@ -74,7 +74,7 @@ class DAGNNLayer(nn.Module):
 
 
 class DAGNN(nn.Module):
-    r"""Directed acyclic graph neural network, equations (3) to (8) of
+    r"""Directed acyclic graph neural network, equations (3) to (9) of
     `Thost and Chen (2021) <https://arxiv.org/abs/2101.07965>`_.
 
     With :math:`h_v^0 = x_v`, in every layer :math:`\ell = 1, \dots, L` and in the order of the DAG:
@@ -115,7 +115,10 @@ class DAGNN(nn.Module):
         tie_edge_weight: Whether :math:`w_3 = w_1`, as in the paper's experiments.
         dropout: Dropout on the states passed from one layer to the next, as in
             :class:`torch.nn.GRU`.
-        backend: ``"auto"`` or ``"reference"``.
+        backend: ``"auto"`` (the fastest that can run the model on its device), or by name
+            ``"reference"`` (any model, any device), ``"cpu"`` or ``"triton"`` (CUDA), which have
+            fused kernels for attention and gated sums with GRU and linear cells. A backend asked
+            for by name is used or refused with the reason.
         readout_layers: ``"all"`` pools the concatenation over layers 0 to L, ``"last"`` the last
             layer's states alone, as models without a notion of layers do.
 
@@ -362,9 +365,19 @@ class DAGNN(nn.Module):
                 )
         if not isinstance(x, Tensor):
             raise TypeError(f"expected x as a torch.Tensor or a PyG Data, got {type(x).__name__}")
-        # A model uses the edge information it was made for; the rest of a Data is ignored.
+        # A model uses the edge information it was made for and ignores the rest, unless that does
+        # not even fit the edges: then it was meant as another argument, such as batch.
+        unused = {
+            "edge_type": edge_type if self.edge_types is None else None,
+            "edge_attr": edge_attr if self.edge_channels is None else None,
+        }
         edge_type = edge_type if self.edge_types is not None else None
         edge_attr = edge_attr if self.edge_channels is not None else None
+        if schedule is not None and not isinstance(schedule, LevelSchedule):
+            raise TypeError(
+                f"expected schedule as a LevelSchedule, got {type(schedule).__name__}; "
+                "build it from the batch with LevelSchedule.from_data(batch)"
+            )
         check_same_device(
             x=x,
             edge_index=edge_index,
@@ -400,8 +413,17 @@ class DAGNN(nn.Module):
                 "expected a schedule with both directions for a bidirectional model, got one "
                 "with the forward direction alone; build it with reverse=True"
             )
+        elif edge_index is not None and may_read:
+            _check_same_edges(edge_index, schedule)
         if not self.bidirectional:
             schedule = schedule.forward_only()
+        for name, given in unused.items():
+            if given is not None and given.shape[:1] != (schedule.num_edges,):
+                raise ValueError(
+                    f"expected {name} of the {schedule.num_edges} edges, or none, since the model "
+                    f"has no use for it; got shape {list(given.shape)}. If it was meant as "
+                    "another argument, pass that by name: batch=..."
+                )
         self._check_edges(edge_type, edge_attr, schedule.num_edges, may_read)
         if batch is None:
             batch_size = 1 if batch_size is None else batch_size
@@ -480,6 +502,20 @@ class _Graph(NamedTuple):
     batch: Tensor | None  # [N]
     batch_size: int
     schedule: LevelSchedule
+
+
+def _check_same_edges(edge_index: Tensor, schedule: LevelSchedule) -> None:
+    """That a schedule was built from these very edges."""
+    if torch.compiler.is_compiling():
+        return
+    sweep = schedule.forward
+    target = torch.repeat_interleave(sweep.pred_ptr.diff(), output_size=sweep.num_edges)
+    edges = torch.stack([sweep.order[sweep.pred], sweep.order[target]])
+    if not torch.equal(edges, edge_index[:, sweep.pred_edge]):
+        raise ValueError(
+            "expected the schedule of this very graph, got one of other edges; build it anew with "
+            "LevelSchedule.from_edge_index (or remove a stale one from a Data: del data.schedule)"
+        )
 
 
 def _check_edges_stay_inside(batch: Tensor, schedule: LevelSchedule) -> None:

@@ -196,6 +196,7 @@ def backward_kernel(
     GRU: tl.constexpr,
     ATTENTION: tl.constexpr,
     WAIT: tl.constexpr,
+    PHASE: tl.constexpr,  # the only one of this launch, or -1: then no other weights are loaded
     PRECISION: tl.constexpr,
 ):
     BLOCKS: tl.constexpr = (H + BN - 1) // BN
@@ -222,18 +223,20 @@ def backward_kernel(
     unit_mask = unit < H
     k1 = tl.arange(0, K1)
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
-    wr1 = _weight_rows(weight, 0, k1, unit, H).to(OPERAND)
-    wr2 = wr1
-    if K2 > 0:
-        wr2 = _weight_rows(weight, 0, k2, unit, H).to(OPERAND)
     if GRU:
         gates += direction * nodes * 4 * HP
         d_gates += direction * nodes * 4 * HP
-        wz1 = _weight_rows(weight, H, k1, unit, H).to(OPERAND)
-        wn1 = _weight_rows(weight, 2 * H, k1, unit, H).to(OPERAND)
+    if PHASE != 0:
+        wr1 = _weight_rows(weight, 0, k1, unit, H).to(OPERAND)
+        wr2 = wr1
         if K2 > 0:
-            wz2 = _weight_rows(weight, H, k2, unit, H).to(OPERAND)
-            wn2 = _weight_rows(weight, 2 * H, k2, unit, H).to(OPERAND)
+            wr2 = _weight_rows(weight, 0, k2, unit, H).to(OPERAND)
+        if GRU:
+            wz1 = _weight_rows(weight, H, k1, unit, H).to(OPERAND)
+            wn1 = _weight_rows(weight, 2 * H, k1, unit, H).to(OPERAND)
+            if K2 > 0:
+                wz2 = _weight_rows(weight, H, k2, unit, H).to(OPERAND)
+                wn2 = _weight_rows(weight, 2 * H, k2, unit, H).to(OPERAND)
     if not GRU or not ATTENTION:
         d_state += direction * nodes * H
     if ATTENTION:
@@ -251,11 +254,12 @@ def backward_kernel(
         key1 = k1
         key2 = k2
         key_own = unit
-        pg1 = _weight_rows(gate_map, 0, k1, unit, H).to(OPERAND)
-        pm1 = _weight_rows(gate_map, H, k1, unit, H).to(OPERAND)
-        if K2 > 0:
-            pg2 = _weight_rows(gate_map, 0, k2, unit, H).to(OPERAND)
-            pm2 = _weight_rows(gate_map, H, k2, unit, H).to(OPERAND)
+        if PHASE != 1:
+            pg1 = _weight_rows(gate_map, 0, k1, unit, H).to(OPERAND)
+            pm1 = _weight_rows(gate_map, H, k1, unit, H).to(OPERAND)
+            if K2 > 0:
+                pg2 = _weight_rows(gate_map, 0, k2, unit, H).to(OPERAND)
+                pm2 = _weight_rows(gate_map, H, k2, unit, H).to(OPERAND)
 
     before = 0  # tiles of the stage before
     for stage in range(first_stage, last_stage):
@@ -355,7 +359,7 @@ def backward_kernel(
                     )  # fmt: skip
                     if ATTENTION and not GRU:
                         tl.store(d_state + at, dh, mask=mask)
-                if not ATTENTION:
+                if not ATTENTION and PHASE != 1:
                     if stage % PHASES == 0:
                         # Through the product of gate and map to the state.
                         pair = aggregate + row * (2 * H)
@@ -375,7 +379,8 @@ def backward_kernel(
                             out = dot(pin(dh2 * value2 * gate2 * (1 - gate2)), pg2, out, PRECISION)
                             out = dot(pin(dh2 * gate2), pm2, out, PRECISION)
                         tl.store(d_state + at, out, mask=mask)
-                    else:
+                if not ATTENTION and PHASE != 0:
+                    if stage % PHASES == 1:
                         if WAIT:
                             if own == 0:
                                 wait(here - 1, before)
@@ -389,41 +394,44 @@ def backward_kernel(
                     _store_gates(d_gates, row, row_mask, unit, dr, dz, dn, dn_message, HP)
                 x1 = dh1
                 x2 = dh2
-            if stage % PHASES == PHASES - 1:
-                if level > 0:
-                    # One place for the product: the weights are in shared memory once.
-                    if GRU:
-                        gate_row = d_gates + row * (4 * HP)
-                        if wide:
-                            dr1 = fresh(gate_row, k1, row_mask, k1 < H)
-                            dz1 = fresh(gate_row + HP, k1, row_mask, k1 < H)
-                            dn1 = fresh(gate_row + 3 * HP, k1, row_mask, k1 < H)
-                        else:
-                            dr1, dz1, _, dn1, _ = _gates_backward(
-                                x1, message, gates, row, row_mask, k1, H, HP
-                            )
-                        acc = dot(pin(dr1), wr1, acc, PRECISION)
-                        acc = dot(pin(dz1), wz1, acc, PRECISION)
-                        acc = dot(pin(dn1), wn1, acc, PRECISION)
-                        if K2 > 0:
+            if ATTENTION or PHASE != 0:
+                if stage % PHASES == PHASES - 1:
+                    if level > 0:
+                        # One place for the product: the weights are in shared memory once.
+                        if GRU:
+                            gate_row = d_gates + row * (4 * HP)
                             if wide:
-                                dr2 = fresh(gate_row, k2, row_mask, k2 < H)
-                                dz2 = fresh(gate_row + HP, k2, row_mask, k2 < H)
-                                dn2 = fresh(gate_row + 3 * HP, k2, row_mask, k2 < H)
+                                dr1 = fresh(gate_row, k1, row_mask, k1 < H)
+                                dz1 = fresh(gate_row + HP, k1, row_mask, k1 < H)
+                                dn1 = fresh(gate_row + 3 * HP, k1, row_mask, k1 < H)
                             else:
-                                dr2, dz2, _, dn2, _ = _gates_backward(
-                                    x2, message, gates, row, row_mask, k2, H, HP
+                                dr1, dz1, _, dn1, _ = _gates_backward(
+                                    x1, message, gates, row, row_mask, k1, H, HP
                                 )
-                            acc = dot(pin(dr2), wr2, acc, PRECISION)
-                            acc = dot(pin(dz2), wz2, acc, PRECISION)
-                            acc = dot(pin(dn2), wn2, acc, PRECISION)
-                    else:
-                        acc = dot(pin(x1), wr1, acc, PRECISION)
-                        if K2 > 0:
-                            acc = dot(pin(x2), wr2, acc, PRECISION)
-                    tl.store(d_message + at, acc, mask=mask)
-                    if ATTENTION:
-                        tl.store(shares + row * BLOCKS + block, tl.sum(acc * m, 1), mask=row_mask)
+                            acc = dot(pin(dr1), wr1, acc, PRECISION)
+                            acc = dot(pin(dz1), wz1, acc, PRECISION)
+                            acc = dot(pin(dn1), wn1, acc, PRECISION)
+                            if K2 > 0:
+                                if wide:
+                                    dr2 = fresh(gate_row, k2, row_mask, k2 < H)
+                                    dz2 = fresh(gate_row + HP, k2, row_mask, k2 < H)
+                                    dn2 = fresh(gate_row + 3 * HP, k2, row_mask, k2 < H)
+                                else:
+                                    dr2, dz2, _, dn2, _ = _gates_backward(
+                                        x2, message, gates, row, row_mask, k2, H, HP
+                                    )
+                                acc = dot(pin(dr2), wr2, acc, PRECISION)
+                                acc = dot(pin(dz2), wz2, acc, PRECISION)
+                                acc = dot(pin(dn2), wn2, acc, PRECISION)
+                        else:
+                            acc = dot(pin(x1), wr1, acc, PRECISION)
+                            if K2 > 0:
+                                acc = dot(pin(x2), wr2, acc, PRECISION)
+                        tl.store(d_message + at, acc, mask=mask)
+                        if ATTENTION:
+                            tl.store(
+                                shares + row * BLOCKS + block, tl.sum(acc * m, 1), mask=row_mask
+                            )
             own += 1
         if WAIT:
             if own > 0:

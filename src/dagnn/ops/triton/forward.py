@@ -248,6 +248,7 @@ def forward_kernel(
     SAVE: tl.constexpr,
     HALF: tl.constexpr,
     WAIT: tl.constexpr,
+    PHASE: tl.constexpr,  # the only one of this launch, or -1: then no other weights are loaded
     PRECISION: tl.constexpr,
 ):
     BLOCKS: tl.constexpr = (H + BN - 1) // BN
@@ -276,25 +277,26 @@ def forward_kernel(
     unit_mask = unit < H
     k1 = tl.arange(0, K1)
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
-    wn1 = _transposed(weight + (GATES - 1) * H * H, unit, k1, H).to(OPERAND)
-    wn2 = wn1
-    if K2 > 0:
-        wn2 = _transposed(weight + (GATES - 1) * H * H, unit, k2, H).to(OPERAND)
-    bias_n = tl.load(bias_ih + (GATES - 1) * H + unit, mask=unit_mask, other=0.0)
-    if GRU:
-        wr1 = _transposed(weight, unit, k1, H).to(OPERAND)
-        wz1 = _transposed(weight + H * H, unit, k1, H).to(OPERAND)
-        wr2 = wr1
-        wz2 = wz1
+    if PHASE != 1:
+        wn1 = _transposed(weight + (GATES - 1) * H * H, unit, k1, H).to(OPERAND)
+        wn2 = wn1
         if K2 > 0:
-            wr2 = _transposed(weight, unit, k2, H).to(OPERAND)
-            wz2 = _transposed(weight + H * H, unit, k2, H).to(OPERAND)
-        bias_hh += direction * GATES * H
-        bias_m = tl.load(bias_hh + 2 * H + unit, mask=unit_mask, other=0.0)
-        bias_r = tl.load(bias_hh + unit, mask=unit_mask, other=0.0)
-        bias_r += tl.load(bias_ih + unit, mask=unit_mask, other=0.0)
-        bias_z = tl.load(bias_hh + H + unit, mask=unit_mask, other=0.0)
-        bias_z += tl.load(bias_ih + H + unit, mask=unit_mask, other=0.0)
+            wn2 = _transposed(weight + (GATES - 1) * H * H, unit, k2, H).to(OPERAND)
+        bias_n = tl.load(bias_ih + (GATES - 1) * H + unit, mask=unit_mask, other=0.0)
+        if GRU:
+            wr1 = _transposed(weight, unit, k1, H).to(OPERAND)
+            wz1 = _transposed(weight + H * H, unit, k1, H).to(OPERAND)
+            wr2 = wr1
+            wz2 = wz1
+            if K2 > 0:
+                wr2 = _transposed(weight, unit, k2, H).to(OPERAND)
+                wz2 = _transposed(weight + H * H, unit, k2, H).to(OPERAND)
+            bias_hh += direction * GATES * H
+            bias_m = tl.load(bias_hh + 2 * H + unit, mask=unit_mask, other=0.0)
+            bias_r = tl.load(bias_hh + unit, mask=unit_mask, other=0.0)
+            bias_r += tl.load(bias_ih + unit, mask=unit_mask, other=0.0)
+            bias_z = tl.load(bias_hh + H + unit, mask=unit_mask, other=0.0)
+            bias_z += tl.load(bias_ih + H + unit, mask=unit_mask, other=0.0)
     if ATTENTION:
         aggregate += direction * (edges + nodes)
         key1 = tl.load(key + direction * H + k1, mask=k1 < H, other=0.0)
@@ -306,14 +308,15 @@ def forward_kernel(
         key1 = k1
         key2 = k2
         gate_map += direction * 2 * H * H
-        pg1 = _transposed(gate_map, unit, k1, H).to(OPERAND)
-        pm1 = _transposed(gate_map + H * H, unit, k1, H).to(OPERAND)
-        pg2 = pg1
-        pm2 = pm1
-        if K2 > 0:
-            pg2 = _transposed(gate_map, unit, k2, H).to(OPERAND)
-            pm2 = _transposed(gate_map + H * H, unit, k2, H).to(OPERAND)
-        bias = tl.load(gate_bias + direction * H + unit, mask=unit_mask, other=0.0)
+        if PHASE != 0:
+            pg1 = _transposed(gate_map, unit, k1, H).to(OPERAND)
+            pm1 = _transposed(gate_map + H * H, unit, k1, H).to(OPERAND)
+            pg2 = pg1
+            pm2 = pm1
+            if K2 > 0:
+                pg2 = _transposed(gate_map, unit, k2, H).to(OPERAND)
+                pm2 = _transposed(gate_map + H * H, unit, k2, H).to(OPERAND)
+            bias = tl.load(gate_bias + direction * H + unit, mask=unit_mask, other=0.0)
 
     before = 0  # tiles of the stage before
     for stage in range(first_stage, last_stage):
@@ -323,78 +326,81 @@ def forward_kernel(
         row_tiles = tl.cdiv(high - low, BM).to(tl.int32)
         here = done + stage * 2
         own = 0
-        if stage % PHASES == 0:
-            wide = WAIT and WIDE and level > 0 and row_tiles > groups
-            if WAIT and WIDE:
-                if wide:
-                    # The messages first, each row by one program.
-                    if worker < row_tiles:
-                        wait(here - 1, before)
-                    for tile in range(worker, row_tiles, workers):
-                        row = low + tile * BM + tl.arange(0, BM)
-                        row_mask = row < high
-                        start, degree, u, w = _predecessors(pred_ptr, pred, row, row_mask)
-                        m1, m2, _ = _messages(
-                            h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
-                            k1, k2, unit, key1, key2, True,
-                            H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
-                        )  # fmt: skip
-                        at = message + row[:, None] * HP
-                        tl.store(at + k1[None, :], m1, mask=row_mask[:, None] & (k1 < H)[None, :])
-                        if K2 > 0:
-                            tl.store(
-                                at + k2[None, :], m2, mask=row_mask[:, None] & (k2 < H)[None, :]
-                            )
-                        own += 1
-                    if own > 0:
-                        arrive(here, own)
-                    own = 0
-            for tile in range(worker // BLOCKS, row_tiles, groups):
-                row = low + tile * BM + tl.arange(0, BM)
-                row_mask = row < high
-                # What does not depend on the level before is loaded before the wait.
-                g_r, g_z, g_n = _gates(gates, row, row_mask, unit, H, HP, GRU)
-                g_n += bias_n[None, :]
-                g_m = g_n
-                if GRU:
-                    g_r += bias_r[None, :]
-                    g_z += bias_z[None, :]
-                    g_m = tl.zeros((BM, BN), dtype=tl.float32) + bias_m[None, :]
-                m = tl.zeros((BM, BN), dtype=tl.float32)
-                if level > 0:
-                    start, degree, u, w = _predecessors(pred_ptr, pred, row, row_mask)
-                    if WAIT:
-                        if own == 0:
-                            if wide:
-                                wait(here, row_tiles)
-                            else:
-                                wait(here - 1, before)
-                    # One place for the product: the weights are in shared memory once.
+        if PHASE != 1:
+            if stage % PHASES == 0:
+                wide = WAIT and WIDE and level > 0 and row_tiles > groups
+                if WAIT and WIDE:
                     if wide:
-                        source = message + row * HP
-                        m1 = fresh(source, k1, row_mask, k1 < H)
-                        m2 = fresh(source, k2, row_mask, k2 < H)
-                        m = fresh(source, unit, row_mask, unit_mask)
-                    else:
-                        m1, m2, m = _messages(
-                            h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
-                            k1, k2, unit, key1, key2, block == 0,
-                            H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
-                        )  # fmt: skip
-                    m1 = pin(m1)
-                    m2 = pin(m2)
+                        # The messages first, each row by one program.
+                        if worker < row_tiles:
+                            wait(here - 1, before)
+                        for tile in range(worker, row_tiles, workers):
+                            row = low + tile * BM + tl.arange(0, BM)
+                            row_mask = row < high
+                            start, degree, u, w = _predecessors(pred_ptr, pred, row, row_mask)
+                            m1, m2, _ = _messages(
+                                h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
+                                k1, k2, unit, key1, key2, True,
+                                H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
+                            )  # fmt: skip
+                            at = message + row[:, None] * HP
+                            tl.store(
+                                at + k1[None, :], m1, mask=row_mask[:, None] & (k1 < H)[None, :]
+                            )
+                            if K2 > 0:
+                                tl.store(
+                                    at + k2[None, :], m2, mask=row_mask[:, None] & (k2 < H)[None, :]
+                                )
+                            own += 1
+                        if own > 0:
+                            arrive(here, own)
+                        own = 0
+                for tile in range(worker // BLOCKS, row_tiles, groups):
+                    row = low + tile * BM + tl.arange(0, BM)
+                    row_mask = row < high
+                    # What does not depend on the level before is loaded before the wait.
+                    g_r, g_z, g_n = _gates(gates, row, row_mask, unit, H, HP, GRU)
+                    g_n += bias_n[None, :]
+                    g_m = g_n
                     if GRU:
-                        g_r = _product(m1, m2, wr1, wr2, g_r, K2, PRECISION)
-                        g_z = _product(m1, m2, wz1, wz2, g_z, K2, PRECISION)
-                        g_m = _product(m1, m2, wn1, wn2, g_m, K2, PRECISION)
-                    else:
-                        g_n = _product(m1, m2, wn1, wn2, g_n, K2, PRECISION)
-                _update(
-                    g_r, g_z, g_n, g_m, m, gates, h, h_half, message, row, row_mask, unit,
-                    H, HP, GRU, SAVE, HALF,
-                )  # fmt: skip
-                own += 1
-        if not ATTENTION:
+                        g_r += bias_r[None, :]
+                        g_z += bias_z[None, :]
+                        g_m = tl.zeros((BM, BN), dtype=tl.float32) + bias_m[None, :]
+                    m = tl.zeros((BM, BN), dtype=tl.float32)
+                    if level > 0:
+                        start, degree, u, w = _predecessors(pred_ptr, pred, row, row_mask)
+                        if WAIT:
+                            if own == 0:
+                                if wide:
+                                    wait(here, row_tiles)
+                                else:
+                                    wait(here - 1, before)
+                        # One place for the product: the weights are in shared memory once.
+                        if wide:
+                            source = message + row * HP
+                            m1 = fresh(source, k1, row_mask, k1 < H)
+                            m2 = fresh(source, k2, row_mask, k2 < H)
+                            m = fresh(source, unit, row_mask, unit_mask)
+                        else:
+                            m1, m2, m = _messages(
+                                h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
+                                k1, k2, unit, key1, key2, block == 0,
+                                H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
+                            )  # fmt: skip
+                        m1 = pin(m1)
+                        m2 = pin(m2)
+                        if GRU:
+                            g_r = _product(m1, m2, wr1, wr2, g_r, K2, PRECISION)
+                            g_z = _product(m1, m2, wz1, wz2, g_z, K2, PRECISION)
+                            g_m = _product(m1, m2, wn1, wn2, g_m, K2, PRECISION)
+                        else:
+                            g_n = _product(m1, m2, wn1, wn2, g_n, K2, PRECISION)
+                    _update(
+                        g_r, g_z, g_n, g_m, m, gates, h, h_half, message, row, row_mask, unit,
+                        H, HP, GRU, SAVE, HALF,
+                    )  # fmt: skip
+                    own += 1
+        if not ATTENTION and PHASE != 0:
             if stage % PHASES == 1:
                 for tile in range(worker // BLOCKS, row_tiles, groups):
                     row = low + tile * BM + tl.arange(0, BM)
@@ -403,8 +409,8 @@ def forward_kernel(
                     if WAIT:
                         if own == 0:
                             wait(here - 1, before)
-                    state1 = fresh(h + row * H, k1, row_mask, k1 < H)
-                    state2 = fresh(h + row * H, k2, row_mask, k2 < H)
+                    state1 = pin(fresh(h + row * H, k1, row_mask, k1 < H))
+                    state2 = pin(fresh(h + row * H, k2, row_mask, k2 < H))
                     mapped = tl.zeros((BM, BN), dtype=tl.float32)
                     gate = mapped + bias[None, :]
                     gate = _product(state1, state2, pg1, pg2, gate, K2, PRECISION)

@@ -89,7 +89,8 @@ def _launch_tiles(
     stages = levels * phases
     k1, k2 = _pieces(flags["H"])
     blocks = triton.cdiv(flags["H"], tiles.BN)
-    groups = _processors(graph.order.device) // (directions * blocks)
+    # A gated sum has two stages per level, and runs each in a launch of its own.
+    groups = _processors(graph.order.device) // (directions * blocks) if phases == 1 else 0
     resident = groups > 0
     if not resident:
         # One launch per stage: enough programs for a level of average width.
@@ -124,6 +125,7 @@ def _launch_tiles(
             WIDE=resident,
             BN=tiles.BN,
             WAIT=resident,
+            PHASE=first % phases if phases > 1 and not resident else -1,
             **flags,
             **options,
         )
@@ -132,6 +134,8 @@ def _launch_tiles(
 SHARES = object()
 
 
+# Gated sums are not averages: they grow with the number of predecessors, and so do the errors of
+# lower precision. Their products are in fp32 whatever the setting.
 def launch_forward(
     aggregator: str,
     cell: str,
@@ -186,7 +190,7 @@ def launch_forward(
         EDGES=edge_score is not None,
         SAVE=save,
         HALF=half and not last,
-        PRECISION=precision,
+        PRECISION=precision if attention else "fp32",
     )
     return h, h_half, Saved(gates if gru else None, message, aggregate)
 
@@ -238,7 +242,7 @@ def launch_backward(
         HP=saved.message.size(2),
         GRU=gru,
         ATTENTION=attention,
-        PRECISION=precision,
+        PRECISION=precision if attention else "fp32",
     )
     gates = d_gates if d_gates is not None else d_state
     assert gates is not None
