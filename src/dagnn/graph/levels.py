@@ -99,10 +99,10 @@ def _kahn(
     All tables have the type of :obj:`index`."""
     num_edges = source.shape[0]
     start = np.zeros(num_nodes + 1, dtype=index.dtype)  # successor lists by counting sort
-    waiting = np.zeros(num_nodes, dtype=index.dtype)  # predecessors not visited yet
+    ordered = True  # whether the nodes' own order is a topological one, as in syntax trees
     for e in range(num_edges):
         start[source[e] + 1] += 1
-        waiting[target[e]] += 1
+        ordered &= source[e] < target[e]
     for v in range(num_nodes):
         start[v + 1] += start[v]
     successor = np.empty(num_edges, dtype=index.dtype)
@@ -112,6 +112,19 @@ def _kahn(
         successor[fill[u]] = target[e]
         fill[u] += 1
 
+    if ordered:  # no queue is needed
+        levels = np.zeros(num_nodes, dtype=np.int64)
+        for u in range(num_nodes):
+            above = levels[u] + 1
+            for i in range(start[u], start[u + 1]):
+                v = successor[i]
+                if levels[v] < above:
+                    levels[v] = above
+        return levels, num_nodes
+
+    waiting = np.zeros(num_nodes, dtype=index.dtype)  # predecessors not visited yet
+    for e in range(num_edges):
+        waiting[target[e]] += 1
     levels = np.full(num_nodes, -1, dtype=np.int64)
     queue = np.empty(num_nodes, dtype=index.dtype)
     head = 0
