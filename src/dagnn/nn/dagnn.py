@@ -273,7 +273,9 @@ class DAGNN(nn.Module):
 
     def _backend(self, graph: _Graph) -> str:
         dtype = next(self.parameters()).dtype  # under autocast, features may have another
-        return choose_backend(self.backend, self._fused_kind, graph.x.device, dtype)
+        return choose_backend(
+            self.backend, self._fused_kind, self.hidden_channels, graph.x.device, dtype
+        )
 
     def _states(self, graph: _Graph, backend: str) -> list[Tensor]:
         """States of layers 1 to L, level-major, directions stacked. ``[S, N, H]`` each"""
