@@ -190,7 +190,6 @@ def backward_kernel(
     K1: tl.constexpr,
     K2: tl.constexpr,
     BM: tl.constexpr,
-    WIDE: tl.constexpr,
     BN: tl.constexpr,
     PADDED_BLOCKS: tl.constexpr,
     GRU: tl.constexpr,
@@ -269,8 +268,8 @@ def backward_kernel(
         row_tiles = tl.cdiv(high - low, BM).to(tl.int32)
         here = done + stage * 2
         own = 0
-        wide = WAIT and WIDE and GRU and ATTENTION and row_tiles > groups
-        if WAIT and WIDE and GRU and ATTENTION:
+        wide = WAIT and GRU and ATTENTION and row_tiles > groups
+        if WAIT and GRU and ATTENTION:
             if wide:
                 # Whole rows first, each by one program: all but the product.
                 if stage > 0:

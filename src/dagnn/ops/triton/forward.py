@@ -240,7 +240,6 @@ def forward_kernel(
     K1: tl.constexpr,
     K2: tl.constexpr,
     BM: tl.constexpr,
-    WIDE: tl.constexpr,  # whether wide levels are treated apart
     BN: tl.constexpr,
     GRU: tl.constexpr,
     ATTENTION: tl.constexpr,
@@ -328,8 +327,8 @@ def forward_kernel(
         own = 0
         if PHASE != 1:
             if stage % PHASES == 0:
-                wide = WAIT and WIDE and level > 0 and row_tiles > groups
-                if WAIT and WIDE:
+                wide = WAIT and level > 0 and row_tiles > groups
+                if WAIT:
                     if wide:
                         # The messages first, each row by one program.
                         if worker < row_tiles:

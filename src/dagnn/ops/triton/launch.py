@@ -122,7 +122,6 @@ def _launch_tiles(
             K1=k1,
             K2=k2,
             BM=tiles.BM,
-            WIDE=resident,
             BN=tiles.BN,
             WAIT=resident,
             PHASE=first % phases if phases > 1 and not resident else -1,
