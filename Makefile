@@ -1,4 +1,4 @@
-# Needs python3 (3.10 or newer) with pip and venv, and make. All else is set up in .venv.
+# Needs python3 (3.11 or newer) with pip and venv, and make. All else is set up in .venv.
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -19,8 +19,8 @@ install: $(INSTALLED) ## Set up .venv (every other target does this itself)
 
 # The stamp is written last, so that an interrupted installation is redone.
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-		echo "dagnn needs Python 3.10 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)"; \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "dagnn needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)"; \
 		echo "Name another one with: make PYTHON=python3.11 ..."; \
 		exit 1; }
 	@rm -f $(INSTALLED)

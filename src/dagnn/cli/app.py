@@ -1,0 +1,54 @@
+"""The tree of commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from dagnn import __version__
+from dagnn.cli.console import complain
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="dagnn",
+    help="Learning on directed acyclic graphs: code, neural architectures, Bayesian networks.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data = typer.Typer(name="data", help="Make and fetch data sets.", no_args_is_help=True)
+train = typer.Typer(name="train", help="Train a model on a task.", no_args_is_help=True)
+app.add_typer(data)
+app.add_typer(train)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"dagnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Read the options that stand before the command."""
+
+
+def main() -> None:
+    """Run the command line; what the user can mend ends in one line on stderr and status 2."""
+    try:
+        app()
+    except (ValueError, OSError) as error:
+        complain(str(error))
+        sys.exit(2)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        sys.exit(130)
