@@ -271,11 +271,14 @@ class DAGNN(nn.Module):
         ]
         return NodeStates(directions[0], directions[1] if self.bidirectional else [])
 
+    @property
+    def _parameter(self) -> Tensor:
+        """One of them, for its device and dtype."""
+        return next(self.forward_layers.parameters())
+
     def _backend(self, graph: _Graph) -> str:
-        dtype = next(self.parameters()).dtype  # under autocast, features may have another
-        return choose_backend(
-            self.backend, self._fused_kind, self.hidden_channels, graph.x.device, dtype
-        )
+        dtype = self._parameter.dtype  # under autocast, features may have another
+        return choose_backend(self.backend, self._fused_kind, graph.x.device, dtype)
 
     def _states(self, graph: _Graph, backend: str) -> list[Tensor]:
         """States of layers 1 to L, level-major, directions stacked. ``[S, N, H]`` each"""
@@ -387,7 +390,7 @@ class DAGNN(nn.Module):
             edge_attr=edge_attr,
             batch=batch,
             schedule=None if schedule is None else schedule.order,
-            parameters=next(self.parameters()),
+            parameters=self._parameter,
         )
         self._check_features(x)
         num_nodes = x.size(0)
@@ -448,7 +451,7 @@ class DAGNN(nn.Module):
         self._check_dtype("node features", x)
 
     def _check_dtype(self, name: str, value: Tensor) -> None:
-        dtype = next(self.parameters()).dtype
+        dtype = self._parameter.dtype
         if value.dtype != dtype and not torch.is_autocast_enabled(value.device.type):
             raise TypeError(
                 f"expected {name} of the model's dtype {dtype}, got {value.dtype}; convert either "

@@ -86,37 +86,41 @@ def _edge_scores(
 ) -> list[Tensor]:
     r"""Per layer, :math:`w_3^{\top} y` of every edge by slot. ``[S, E]``
 
-    With one-hot types and features side by side, the score is linear in them: its gradient is a
-    product, which unlike an indexed sum is deterministic.
+    With one-hot types, the score is linear in them and in the features: its gradient is a sum of
+    products, which unlike an indexed sum is deterministic.
     """
-    aggregators: Any = [[module.aggregator for module in layer] for layer in layers]
-    first = aggregators[0][0]
+    aggregators: Any = [
+        module.aggregator for direction in zip(*layers, strict=True) for module in direction
+    ]
+    first = aggregators[0]
     if getattr(first, "edge", None) is None:
         return []
-    columns: list[Tensor] = []
+    shape = schedule.num_directions, len(layers), 1, -1
+    w3 = [a.edge.weight for a in aggregators]  # [1, width] each
+    scores: Tensor | None = None  # [S, L, E]
     if edge_type is not None:
         types = torch.arange(first.edge_embedding.num_embeddings, device=edge_type.device)
-        columns.append(_by_slot(edge_type.unsqueeze(-1), schedule) == types)
+        one_hot = (_by_slot(edge_type.unsqueeze(-1), schedule) == types).to(first.edge.weight.dtype)
+        weight = _products([a.edge_embedding.weight for a in aggregators], w3).view(shape)
+        # Types are few. Not a product, whose lower precision these sums, which cancel, would feel.
+        scores = (one_hot.unsqueeze(1) * weight).sum(-1)
     if edge_attr is not None:
-        columns.append(_by_slot(edge_attr, schedule))
-    dtype = first.edge.weight.dtype
-    edges = torch.cat([column.to(dtype) for column in columns], -1)  # [S, E, Q]
-    return [(edges @ _edge_weight(layer)).squeeze(-1) for layer in aggregators]
+        # The projection's bias adds the same to all scores, and cancels in the softmax as w_1 does.
+        weight = _products([a.edge_projection.weight.mT for a in aggregators], w3).view(shape)
+        product = torch.bmm(weight.squeeze(2), _by_slot(edge_attr, schedule).to(weight.dtype).mT)
+        scores = product if scores is None else scores + product
+    assert scores is not None
+    return list(scores.transpose(0, 1).contiguous().unbind())
+
+
+def _products(tables: list[Tensor], w3: list[Tensor]) -> Tensor:
+    """What each type or feature adds to an edge's score. ``[S * L, Q, 1]``"""
+    if len({weight.size(1) for weight in w3}) > 1:  # tied to queries of two widths
+        return torch.stack([a @ b.t() for a, b in zip(tables, w3, strict=True)])
+    return torch.bmm(torch.stack(tables), torch.stack(w3).mT)
 
 
 def _by_slot(per_edge: Tensor, schedule: LevelSchedule) -> Tensor:
     """``[S, E, …]`` from ``[E, …]``"""
     slots = per_edge.index_select(0, schedule.pred_edge.flatten())
     return slots.view(*schedule.pred_edge.shape, per_edge.size(1))
-
-
-def _edge_weight(aggregators: list[Any]) -> Tensor:
-    """What each type and each feature adds to an edge's score. ``[S, Q, 1]``"""
-    weight = []
-    if aggregators[0].edge_embedding is not None:
-        weight.append(torch.stack([a.edge_embedding.weight for a in aggregators]))
-    if aggregators[0].edge_projection is not None:
-        # Its bias adds the same to all scores, and cancels in the softmax as w_1 does.
-        weight.append(torch.stack([a.edge_projection.weight.t() for a in aggregators]))
-    w3 = torch.stack([a.edge.weight.t() for a in aggregators])  # [S, width, 1]
-    return torch.cat(weight, dim=1) @ w3

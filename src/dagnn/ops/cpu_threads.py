@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numba
 import numpy as np
 import torch
-from typing_extensions import Self
 
 __all__ = ["Kernel", "Threads"]
 

@@ -39,7 +39,6 @@ def check_backend(backend: str, kind: tuple[str, str] | None) -> None:
 def choose_backend(
     backend: str,
     kind: tuple[str, str] | None,
-    hidden: int,
     device: torch.device,
     dtype: torch.dtype,
 ) -> str:
@@ -53,9 +52,6 @@ def choose_backend(
             raise ValueError(f"backend={backend!r} cannot run this: {reason}")
         return backend
     for candidate in ("cpu", "triton"):
-        # Wide gated sums do not fit the GPU kernels' shared memory yet: the reference runs them.
-        if candidate == "triton" and kind[0] == "gated_sum" and hidden > 384:
-            continue
         if refusal[candidate](device, dtype) is None:
             return candidate
     return "reference"
@@ -232,9 +228,13 @@ def product_precision(device: torch.device) -> str:
     if torch.is_autocast_enabled(device.type):
         half = torch.get_autocast_dtype(device.type)
         return "bf16" if half == torch.bfloat16 else "fp16"
-    return {"highest": "fp32", "high": "tf32", "medium": "bf16"}[
-        torch.get_float32_matmul_precision()
-    ]
+    return {"highest": "fp32", "high": "tf32", "medium": "bf16"}[_matmul_precision()]
+
+
+@torch.compiler.assume_constant_result
+def _matmul_precision() -> str:
+    """PyTorch's setting, which torch.compile cannot trace."""
+    return torch.get_float32_matmul_precision()
 
 
 def _optional(edge_scores: list[Tensor], num_layers: int) -> list[Tensor | None]:

@@ -108,12 +108,15 @@ def _cell_gradients(
         weight_hh = _product(gates.mT, message)[:, :, :hidden]
         return [weight_ih.contiguous(), weight_hh.contiguous(), bias]
     padded = message.size(2)
-    weight_ih = _product(gates[:, :, : 3 * padded].mT, below).view(directions, 3, padded, -1)
+    weight_ih = _product(gates[:, :, : 3 * padded].mT, below)
+    if (padded, below.size(2)) != (hidden, channels):
+        weight_ih = weight_ih.view(directions, 3, padded, -1)[:, :, :hidden, :channels]
+        weight_ih = weight_ih.reshape(directions, rows, channels)
     # The product with n's input part is not needed, but one product is faster than two.
     weight_hh = _product(gates.mT, message).view(directions, 4, padded, padded)
     bias = bias.view(directions, 4, padded)[:, :, :hidden]
     return [
-        weight_ih[:, :, :hidden, :channels].reshape(directions, rows, channels),
+        weight_ih,
         _message_blocks(weight_hh[:, :, :hidden, :hidden]),
         bias[:, :3].reshape(directions, rows),
         _message_blocks(bias),

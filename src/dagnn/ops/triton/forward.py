@@ -33,9 +33,9 @@ __all__ = ["forward_kernel"]
 
 
 @triton.jit
-def _transposed(weight, row, k, H: tl.constexpr):
-    """Some rows of a weight matrix as columns. ``[len(k), len(row)]``"""
-    mask = (row < H)[None, :] & (k < H)[:, None]
+def _transposed(weight, row, ROWS: tl.constexpr, k, H: tl.constexpr):
+    """Some rows of a weight matrix ``[ROWS, H]`` as columns. ``[len(k), len(row)]``"""
+    mask = (row < ROWS)[None, :] & (k < H)[:, None]
     return tl.load(weight + row[None, :] * H + k[:, None], mask=mask, other=0.0)
 
 
@@ -187,7 +187,7 @@ def _update(
     SAVE: tl.constexpr,
     HALF: tl.constexpr,
 ):
-    """The cell, for a tile's rows and the program's units. Padding is stored as zeros."""
+    """The cell, for a tile's rows and the program's units. Padding is stored too."""
     mask = row_mask[:, None] & (unit < H)[None, :]
     padded = row_mask[:, None] & (unit < HP)[None, :]
     state = n
@@ -198,10 +198,10 @@ def _update(
         n = tanh(n + r * n_message)
         state = n + z * (m - n)
         if SAVE:
-            tl.store(gate_at, r, mask=mask)
-            tl.store(gate_at + HP, z, mask=mask)
-            tl.store(gate_at + 2 * HP, n, mask=mask)
-            tl.store(gate_at + 3 * HP, n_message, mask=mask)
+            tl.store(gate_at, r, mask=padded)
+            tl.store(gate_at + HP, z, mask=padded)
+            tl.store(gate_at + 2 * HP, n, mask=padded)
+            tl.store(gate_at + 3 * HP, n_message, mask=padded)
     tl.store(h + row[:, None] * H + unit[None, :], state, mask=mask)
     if HALF:
         tl.store(h_half + row[:, None] * HP + unit[None, :], state, mask=padded)
@@ -277,19 +277,19 @@ def forward_kernel(
     k1 = tl.arange(0, K1)
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
     if PHASE != 1:
-        wn1 = _transposed(weight + (GATES - 1) * H * H, unit, k1, H).to(OPERAND)
+        wn1 = _transposed(weight + (GATES - 1) * H * H, unit, H, k1, H).to(OPERAND)
         wn2 = wn1
         if K2 > 0:
-            wn2 = _transposed(weight + (GATES - 1) * H * H, unit, k2, H).to(OPERAND)
+            wn2 = _transposed(weight + (GATES - 1) * H * H, unit, H, k2, H).to(OPERAND)
         bias_n = tl.load(bias_ih + (GATES - 1) * H + unit, mask=unit_mask, other=0.0)
         if GRU:
-            wr1 = _transposed(weight, unit, k1, H).to(OPERAND)
-            wz1 = _transposed(weight + H * H, unit, k1, H).to(OPERAND)
+            wr1 = _transposed(weight, unit, H, k1, H).to(OPERAND)
+            wz1 = _transposed(weight + H * H, unit, H, k1, H).to(OPERAND)
             wr2 = wr1
             wz2 = wz1
             if K2 > 0:
-                wr2 = _transposed(weight, unit, k2, H).to(OPERAND)
-                wz2 = _transposed(weight + H * H, unit, k2, H).to(OPERAND)
+                wr2 = _transposed(weight, unit, H, k2, H).to(OPERAND)
+                wz2 = _transposed(weight + H * H, unit, H, k2, H).to(OPERAND)
             bias_hh += direction * GATES * H
             bias_m = tl.load(bias_hh + 2 * H + unit, mask=unit_mask, other=0.0)
             bias_r = tl.load(bias_hh + unit, mask=unit_mask, other=0.0)
@@ -308,14 +308,18 @@ def forward_kernel(
         key2 = k2
         gate_map += direction * 2 * H * H
         if PHASE != 0:
-            pg1 = _transposed(gate_map, unit, k1, H).to(OPERAND)
-            pm1 = _transposed(gate_map + H * H, unit, k1, H).to(OPERAND)
-            pg2 = pg1
-            pm2 = pm1
+            # Gate and map side by side, so that they share the product's other operand.
+            lane = tl.arange(0, 2 * BN)
+            is_gate = lane < BN
+            pair = block * BN + tl.where(is_gate, lane, lane - BN)
+            pair_mask = pair < H
+            pair_row = tl.where(pair_mask, pair + tl.where(is_gate, 0, H), 2 * H)
+            p1 = _transposed(gate_map, pair_row, 2 * H, k1, H).to(OPERAND)
+            p2 = p1
             if K2 > 0:
-                pg2 = _transposed(gate_map, unit, k2, H).to(OPERAND)
-                pm2 = _transposed(gate_map + H * H, unit, k2, H).to(OPERAND)
-            bias = tl.load(gate_bias + direction * H + unit, mask=unit_mask, other=0.0)
+                p2 = _transposed(gate_map, pair_row, 2 * H, k2, H).to(OPERAND)
+            bias_at = gate_bias + direction * H + pair
+            bias = tl.load(bias_at, mask=pair_mask & is_gate, other=0.0)
 
     before = 0  # tiles of the stage before
     for stage in range(first_stage, last_stage):
@@ -404,19 +408,16 @@ def forward_kernel(
                 for tile in range(worker // BLOCKS, row_tiles, groups):
                     row = low + tile * BM + tl.arange(0, BM)
                     row_mask = row < high
-                    mask = row_mask[:, None] & unit_mask[None, :]
                     if WAIT:
                         if own == 0:
                             wait(here - 1, before)
                     state1 = pin(fresh(h + row * H, k1, row_mask, k1 < H))
                     state2 = pin(fresh(h + row * H, k2, row_mask, k2 < H))
-                    mapped = tl.zeros((BM, BN), dtype=tl.float32)
-                    gate = mapped + bias[None, :]
-                    gate = _product(state1, state2, pg1, pg2, gate, K2, PRECISION)
-                    mapped = _product(state1, state2, pm1, pm2, mapped, K2, PRECISION)
-                    pair_at = aggregate + row[:, None] * (2 * H) + unit[None, :]
-                    tl.store(pair_at, sigmoid(gate), mask=mask)
-                    tl.store(pair_at + H, mapped, mask=mask)
+                    out = tl.zeros((BM, 2 * BN), dtype=tl.float32) + bias[None, :]
+                    out = _product(state1, state2, p1, p2, out, K2, PRECISION)
+                    out = tl.where(is_gate[None, :], sigmoid(out), out)
+                    mask = row_mask[:, None] & pair_mask[None, :]
+                    tl.store(aggregate + row[:, None] * (2 * H) + pair_row[None, :], out, mask=mask)
                     own += 1
         if WAIT:
             if own > 0:

@@ -8,12 +8,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from dagnn.ops.stack import Graph, LayerGradients, Saved
 from dagnn.ops.triton.backward import backward_kernel
+from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
 from dagnn.ops.triton.forward import forward_kernel
 from dagnn.ops.triton.primitives import INTERPRETED
 
@@ -27,6 +27,7 @@ class Tiles(NamedTuple):
     BN: int  # hidden units of a program
     warps: int
     split: bool = True  # in fp32: keep both parts of the weights, or split them in every product
+    resident: bool = True  # one launch for all levels, or one per stage, which needs less memory
 
 
 # In order of preference, by measurement on an H200; the first that fits is taken. The weights
@@ -35,21 +36,30 @@ _HALF = Tiles(16, 64, 8), Tiles(16, 32, 8), Tiles(16, 16, 8)
 _SINGLE = Tiles(16, 32, 8), Tiles(16, 16, 8)
 _DOUBLE = *_SINGLE, Tiles(16, 32, 8, split=False), Tiles(16, 16, 8, split=False)
 CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "fp32": _DOUBLE}
+SHARED_MEMORY = 227 * 1024  # of a multiprocessor, from compute capability 9.0 on
 _chosen: dict[tuple[Any, ...], Tiles] = {}
 
 
-def _candidates(hidden: int, precision: str) -> Iterator[Tiles]:
-    for tiles in CANDIDATES[precision]:
-        if max(16, triton.next_power_of_2(hidden)) >= tiles.BN:
-            yield tiles._replace(warps=tiles.warps if hidden > 64 else 4)
+def _candidates(hidden: int, precision: str, phases: int) -> Iterator[Tiles]:
+    for resident in (True, False) if phases > 1 else (True,):
+        for tiles in CANDIDATES[precision]:
+            if max(16, next_power_of_2(hidden)) < tiles.BN:
+                continue
+            if phases > 1:
+                # Measured; to try what cannot fit would take minutes in the compiler.
+                rows = 4 * tiles.BM + (5 if resident else 3) * tiles.BN
+                if 4 * rows * sum(_pieces(hidden)) > SHARED_MEMORY:
+                    continue
+            warps = tiles.warps if hidden > 64 else 4
+            yield tiles._replace(warps=warps, resident=resident)
 
 
 def _pieces(hidden: int) -> tuple[int, int]:
     """A row of states is read in two pieces, so that 300 is 256 + 64 and not 512."""
-    whole = max(16, triton.next_power_of_2(hidden))
+    whole = max(16, next_power_of_2(hidden))
     if whole <= 64 or hidden > whole * 3 // 4:
         return whole, 0
-    return whole // 2, max(16, triton.next_power_of_2(hidden - whole // 2))
+    return whole // 2, max(16, next_power_of_2(hidden - whole // 2))
 
 
 @lru_cache
@@ -64,70 +74,88 @@ def _launch(kernel: Any, tensors: list[Any], graph: Graph, phases: int, **flags:
     """Run a kernel over all levels with the first tiles that fit the device."""
     if graph.level_ptr.size(1) == 1:
         return
-    key = (kernel, graph.order.device, *flags.items())
-    if key in _chosen:
-        _launch_tiles(kernel, tensors, graph, phases, _chosen[key], **flags)
-        return
+    key = (kernel is backward_kernel, graph.order.device, *flags.values())
+    if key not in _chosen:
+        _chosen[key] = _first_that_fits(kernel, tensors, graph, phases, **flags)
+    _launch_tiles(kernel, tensors, graph, phases, _chosen[key], False, **flags)
+
+
+def _first_that_fits(
+    kernel: Any, tensors: list[Any], graph: Graph, phases: int, **flags: Any
+) -> Tiles:
     refusal: OutOfResources | None = None
-    for tiles in _candidates(flags["H"], flags["PRECISION"]):
+    for tiles in _candidates(flags["H"], flags["PRECISION"], phases):
         try:
-            _launch_tiles(kernel, tensors, graph, phases, tiles, **flags)
+            # Without work: a later stage may not fit where the first did, and kernels overwrite
+            # what they read.
+            _launch_tiles(kernel, tensors, graph, phases, tiles, True, **flags)
         except OutOfResources as error:
             refusal = error
         else:
-            _chosen[key] = tiles
-            return
-    assert refusal is not None
+            return tiles
+    if refusal is None:
+        raise ValueError(
+            f"expected a hidden size that fits the GPU's shared memory, got {flags['H']}; "
+            "use backend='reference'"
+        )
     raise refusal
 
 
 def _launch_tiles(
-    kernel: Any, tensors: list[Any], graph: Graph, phases: int, tiles: Tiles, **flags: Any
+    kernel: Any,
+    tensors: list[Any],
+    graph: Graph,
+    phases: int,
+    tiles: Tiles,
+    idle: bool,  # launch every kernel once, with nothing to do
+    **flags: Any,
 ) -> None:
     directions, nodes = graph.order.shape
     levels = graph.level_ptr.size(1) - 1
     stages = levels * phases
     k1, k2 = _pieces(flags["H"])
-    blocks = triton.cdiv(flags["H"], tiles.BN)
-    # A gated sum has two stages per level, and runs each in a launch of its own.
-    groups = _processors(graph.order.device) // (directions * blocks) if phases == 1 else 0
-    resident = groups > 0
+    blocks = ceil_div(flags["H"], tiles.BN)
+    groups = _processors(graph.order.device) // (directions * blocks)
+    resident = groups > 0 and tiles.resident
     if not resident:
         # One launch per stage: enough programs for a level of average width.
-        groups = min(64, triton.cdiv(triton.cdiv(nodes, levels), tiles.BM) * 2)
+        groups = min(64, ceil_div(ceil_div(nodes, levels), tiles.BM) * 2)
     counters = (directions, stages, 2) if resident else (1,)
     done = torch.zeros(counters, dtype=torch.int32, device=graph.order.device)
-    options: dict[str, Any] = {"num_warps": tiles.warps}
+    # Without software pipelining, which would load a tile's rows before the wait for them.
+    options: dict[str, Any] = {"num_warps": tiles.warps, "num_stages": 1}
     if not tiles.split:
         flags["PRECISION"] = "tf32x3"
     if resident:
         options["launch_cooperative_grid"] = True
+    blocks_of_shares = {}
     if kernel is backward_kernel:
-        options["PADDED_BLOCKS"] = triton.next_power_of_2(blocks)
+        blocks_of_shares["PADDED_BLOCKS"] = next_power_of_2(blocks)
         tensors = [
             # Each block's share of dm · m; its size depends on the tiles.
             done.new_empty(directions, nodes, blocks, dtype=torch.float32) if t is SHARES else t
             for t in tensors
         ]
-    for first, last in [(0, stages)] if resident else [(i, i + 1) for i in range(stages)]:
-        kernel[(directions * groups * blocks,)](
-            *tensors,
-            done,
-            nodes,
-            graph.pred.size(1),
-            levels,
-            first,
-            last,
-            groups * blocks,
-            K1=k1,
-            K2=k2,
-            BM=tiles.BM,
-            BN=tiles.BN,
-            WAIT=resident,
-            PHASE=first % phases if phases > 1 and not resident else -1,
+    if idle:
+        ranges = [(i, i, i) for i in range(1 if resident else phases)]
+    elif resident:
+        ranges = [(0, stages, 0)]
+    else:
+        ranges = [(i, i + 1, i % phases) for i in range(stages)]
+    for first, last, phase in ranges:
+        constants = {
+            "K1": k1,
+            "K2": k2,
+            "BM": tiles.BM,
+            "BN": tiles.BN,
+            "WAIT": resident,
+            "PHASE": -1 if resident or phases == 1 else phase,
+            **blocks_of_shares,
             **flags,
-            **options,
-        )
+        }
+        sizes = nodes, graph.pred.size(1), levels, first, last, groups * blocks
+        grid = directions * groups * blocks, 1
+        call(kernel, grid, [*tensors, done, *sizes], constants, options)
 
 
 SHARES = object()

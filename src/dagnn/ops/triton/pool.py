@@ -18,6 +18,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
+
 __all__ = ["backward", "backward_kernel", "forward", "forward_kernel"]
 
 # Sizes and the alignment of indices differ from batch to batch: no compilation for each.
@@ -332,15 +334,22 @@ def _inputs(
         "H": hidden,
         "ALL": not nodes,
         "BATCHED": batch is not None,
-        "BC": max(16, min(64, triton.next_power_of_2(max(width, hidden)))),
+        "BC": max(16, min(64, next_power_of_2(max(width, hidden)))),
     }
     return arguments, constants
+
+
+def _call(
+    kernel: Any, grid: tuple[int, int], arguments: dict[str, Any], constants: dict[str, Any]
+) -> None:
+    in_order = [arguments[name] for name in kernel.arg_names if name in arguments]
+    call(kernel, grid, in_order, constants, {})
 
 
 def _blocks(constants: dict[str, Any]) -> tuple[int, int]:
     """Blocks of columns: of x, and of the states of one layer."""
     size = constants["BC"]
-    return triton.cdiv(constants["C"], size), triton.cdiv(constants["H"], size)
+    return ceil_div(constants["C"], size), ceil_div(constants["H"], size)
 
 
 def forward(
@@ -366,17 +375,9 @@ def forward(
     pooled = like.new_empty(splits, batch_size, width)
     count = like.new_empty(splits, batch_size, width, dtype=torch.int32) if save else pooled
     if batch_size:
-        forward_kernel[batch_size * splits, blocks](
-            **arguments,
-            **constants,
-            pooled=pooled,
-            count=count,
-            splits=splits,
-            MODE=mode,
-            SAVE=save,
-            P=PROBES,
-            BM=ROWS,
-        )
+        arguments |= {"pooled": pooled, "count": count, "splits": splits}
+        constants |= {"MODE": mode, "SAVE": save, "P": PROBES, "BM": ROWS}
+        _call(forward_kernel, (batch_size * splits, blocks), arguments, constants)
     if splits == 1:
         pooled, count = pooled.view(batch_size, width), count.view(batch_size, width)
     elif mode == "max":
@@ -407,21 +408,18 @@ def backward(
     grad_states = states[0].new_empty(layers, *states[0].shape) if states else None
     of_x, of_states = _blocks(constants)
     blocks = of_x * need_x + directions * layers * of_states
-    tiles = triton.cdiv(arguments["nodes"], WIDE_ROWS)
+    tiles = ceil_div(arguments["nodes"], WIDE_ROWS)
     if tiles and blocks:
         longest = max(arguments["first_size"], arguments["second_size"])
-        backward_kernel[tiles, blocks](
-            **arguments,
-            **constants,
-            grad=grad.contiguous(),
-            pooled=outputs[0],
-            count=outputs[-1],
+        arguments |= {
+            "grad": grad.contiguous(),
+            "pooled": outputs[0],
+            "count": outputs[-1],
             # Code that does not run must still compile.
-            grad_x=grad if grad_x is None else grad_x,
-            grad_states=grad if grad_states is None else grad_states,
-            steps=longest.bit_length(),
-            MODE=mode,
-            NEED_X=need_x,
-            BM=WIDE_ROWS,
-        )
+            "grad_x": grad if grad_x is None else grad_x,
+            "grad_states": grad if grad_states is None else grad_states,
+            "steps": longest.bit_length(),
+        }
+        constants |= {"MODE": mode, "NEED_X": need_x, "BM": WIDE_ROWS}
+        _call(backward_kernel, (tiles, blocks), arguments, constants)
     return grad_x, grad_states

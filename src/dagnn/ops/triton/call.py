@@ -1,0 +1,81 @@
+"""Calling kernels. Triton looks at every argument of every call to find the kernel compiled for it,
+which takes longer than the launch; here the kernel is remembered by the little that can differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dagnn.ops.triton.primitives import INTERPRETED
+
+__all__ = ["call", "ceil_div", "next_power_of_2"]
+
+_compiled: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
+
+
+def call(
+    kernel: Any,
+    grid: tuple[int, int],
+    arguments: Sequence[Any],
+    constants: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Launch a kernel on the device of its arguments.
+
+    Args:
+        kernel: Made by ``triton.jit``; its integers are not specialized.
+        grid: The numbers of programs.
+        arguments: Tensors, tuples of tensors, integers and None, in the kernel's order.
+        constants: The compile-time constants, by name; they come last in the kernel's signature.
+        options: Such as ``num_warps``.
+    """
+    if INTERPRETED:
+        kernel[grid](*arguments, **constants, **options)
+        return
+    device = next(tensor.device for tensor in _flat(arguments) if isinstance(tensor, Tensor))
+    if device.index != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            return call(kernel, grid, arguments, constants, options)
+    key = (
+        kernel.__name__,
+        kernel.__module__,
+        device.index,
+        *constants.values(),
+        *options.values(),
+        *(_kind(argument) for argument in _flat(arguments)),
+    )
+    found = _compiled.get(key)
+    if found is None:
+        compiled = kernel[grid](*arguments, **constants, **options)
+        last = [constants[name] for name in kernel.arg_names if name in constants]
+        _compiled[key] = compiled, last
+        return
+    compiled, last = found
+    compiled[(*grid, 1)](*arguments, *last)
+
+
+def _flat(arguments: Sequence[Any]) -> Iterator[Any]:
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            yield from argument
+        else:
+            yield argument
+
+
+def _kind(argument: Any) -> Any:
+    """What a kernel is specialized on: types, alignment, and whether an integer is a long one."""
+    if isinstance(argument, Tensor):
+        return argument.dtype, argument.data_ptr() % 16 == 0
+    return argument if argument is None else argument >> 31
+
+
+# Triton's own two are compile-time functions, and slow when Python calls them.
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def next_power_of_2(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
