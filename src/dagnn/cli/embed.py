@@ -1,0 +1,57 @@
+"""``dagnn embed``: functions as vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dagnn.cli.app import app
+from dagnn.cli.console import messages
+
+__all__ = ["embed"]
+
+
+@app.command()
+def embed(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="FILE…", help="Python files, or folders of them.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="x.parquet (file, line, name, vector) or x.npy (vectors alone)."
+        ),
+    ],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a model of code. "
+            "Default: $DAGNN_CHECKPOINT, or runs/tok/dagnn/seed0/best.ckpt.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Write one vector per function, for search and clustering.
+
+    Functions come file by file, in the order in which they begin.
+
+    Examples:
+
+    - `dagnn embed src/ --out functions.parquet`
+
+    - `dagnn embed a.py b.py --out vectors.npy`
+    """
+    from dagnn.cli.function_files import read_functions
+    from dagnn.tasks.code_training import load_task
+    from dagnn.tasks.embedding_files import check_format, write_embeddings
+    from dagnn.tasks.naming import default_checkpoint
+    from dagnn.tasks.naming import embed as embed_functions
+
+    check_format(out)
+    task = load_task(default_checkpoint(checkpoint))
+    files, functions = read_functions(paths)
+    write_embeddings(out, files, functions, embed_functions(task, functions, device=device))
+    messages.print(f"{len(functions)} functions, {task.encoder.out_channels} numbers each: {out}")

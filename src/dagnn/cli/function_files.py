@@ -1,0 +1,50 @@
+"""What commands on source files share: reading functions, and naming what is unreadable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from dagnn.cli.console import messages
+
+if TYPE_CHECKING:
+    from dagnn.datasets.functions import FunctionGraph
+
+__all__ = ["read_functions"]
+
+
+def read_functions(paths: Sequence[str]) -> tuple[list[str], list[FunctionGraph]]:
+    """All functions of some files and folders, and the file of each.
+
+    A file that cannot be parsed is named on stderr, with line and column; if no file can, the
+    command ends with status 1.
+    """
+    from dagnn.datasets.corpus_parts import parse_file
+    from dagnn.datasets.functions import SourceError
+    from dagnn.datasets.sources import find_sources
+
+    files: list[str] = []
+    functions: list[FunctionGraph] = []
+    sources = find_sources(paths)
+    failed = 0
+    for source in sources:
+        try:
+            found = parse_file(source)
+        except SourceError as error:
+            failed += 1
+            messages.print(
+                f"{source.path}:{error.lineno}:{error.offset}: {error.reason}: {error.msg}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+            continue
+        files += [source.path] * len(found)
+        functions += found
+    if not sources:
+        raise ValueError(f"expected Python files, found none in {', '.join(paths)}")
+    if failed == len(sources):
+        raise typer.Exit(1)
+    return files, functions

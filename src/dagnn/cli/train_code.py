@@ -1,0 +1,271 @@
+"""``dagnn train tok`` and ``dagnn train lp``: models of code."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dagnn.cli.app import train
+from dagnn.cli.console import print_json, results
+
+__all__ = ["lp", "tok"]
+
+
+class Preset(enum.StrEnum):
+    """See :func:`dagnn.tasks.code_protocol.preset`."""
+
+    quick = "quick"
+    paper = "paper"
+
+
+class Precision(enum.StrEnum):
+    """Of the products."""
+
+    full = "32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+
+
+Model = Annotated[
+    str,
+    typer.Option(
+        help="dagnn, dvae, gcn, gin, gcn-vn, gin-vn, gat, ggnn, sagpool or asap.",
+    ),
+]
+Data = Annotated[
+    Path,
+    typer.Option(
+        help="A folder made by `dagnn data code`, a Parquet file of its schema, or ogbg-code2."
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="DIR",
+        help="Where the runs are kept. Default: runs/TASK/MODEL.",
+        show_default=False,
+    ),
+]
+PresetOption = Annotated[Preset, typer.Option(help="Minutes on two cores, or as in the paper.")]
+Seeds = Annotated[int, typer.Option(min=1, help="The number of runs.")]
+Seed = Annotated[int, typer.Option(min=0, help="The seed of the first run.")]
+Sweep = Annotated[
+    bool, typer.Option("--sweep", help="Find the learning rate on 15% of the training data first.")
+]
+Rate = Annotated[float | None, typer.Option("--learning-rate", help="Of Adam.", show_default=False)]
+Epochs = Annotated[int | None, typer.Option(min=1, help="At most.", show_default=False)]
+Share = Annotated[float | None, typer.Option(help="Of the training split.", show_default=False)]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Functions.", show_default=False)]
+PrecisionOption = Annotated[Precision, typer.Option(help="tf32 or bf16 for speed on a GPU.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Every = Annotated[
+    int | None,
+    typer.Option("--checkpoint-every", min=1, help="Steps; by default epochs.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Edges = Annotated[
+    str | None, typer.Option(help="full (with next-token edges) or ast.", show_default=False)
+]
+Channels = Annotated[int | None, typer.Option(min=1, help="Width.", show_default=False)]
+Layers = Annotated[int | None, typer.Option(min=1, help="Layers.", show_default=False)]
+
+ABLATION = "Ablations of DAGNN"
+Aggregator = Annotated[
+    str | None,
+    typer.Option(
+        help="attention, dot_attention, dynamic_attention, gated_sum, …",
+        show_default=False,
+        rich_help_panel=ABLATION,
+    ),
+]
+Cell = Annotated[
+    str | None, typer.Option(help="gru or linear.", show_default=False, rich_help_panel=ABLATION)
+]
+Pool = Annotated[
+    str | None,
+    typer.Option(help="targets or all.", show_default=False, rich_help_panel=ABLATION),
+]
+EdgeAttributes = Annotated[
+    bool | None,
+    typer.Option(
+        "--edge-attributes/--no-edge-attributes",
+        help="Whether attention sees the types of edges.",
+        show_default=False,
+        rich_help_panel=ABLATION,
+    ),
+]
+Bidirectional = Annotated[
+    bool | None,
+    typer.Option(
+        "--bidirectional/--unidirectional",
+        help="Also against the edges; also of D-VAE.",
+        show_default=False,
+        rich_help_panel=ABLATION,
+    ),
+]
+
+
+@train.command()
+def tok(
+    model: Model = "dagnn",
+    data: Data = Path("corpus"),
+    out: Out = None,
+    preset: PresetOption = Preset.quick,
+    seeds: Seeds = 1,
+    seed: Seed = 0,
+    sweep: Sweep = False,
+    learning_rate: Rate = None,
+    epochs: Epochs = None,
+    train_share: Share = None,
+    batch_size: BatchSize = None,
+    edges: Edges = None,
+    channels: Channels = None,
+    layers: Layers = None,
+    precision: PrecisionOption = Precision.full,
+    device: Device = "auto",
+    checkpoint_every: Every = None,
+    as_json: Json = False,
+    aggregator: Aggregator = None,
+    cell: Cell = None,
+    pool: Pool = None,
+    edge_attributes: EdgeAttributes = None,
+    bidirectional: Bidirectional = None,
+) -> None:
+    """Learn to predict the words of functions' names.
+
+    An interrupted run goes on when the same command is given again. The folder of a run holds its
+    best and last checkpoint, `metrics.jsonl`, TensorBoard files, and `record.json`, the result.
+
+    Examples:
+
+    - `dagnn train tok --data corpus`
+
+    - `dagnn train tok --model gcn --data corpus --preset paper --sweep --seeds 5`
+    """
+    _run("tok", out, sweep, seed, seeds, as_json, data, locals())
+
+
+@train.command()
+def lp(
+    model: Model = "dagnn",
+    data: Data = Path("corpus"),
+    out: Out = None,
+    preset: PresetOption = Preset.quick,
+    seeds: Seeds = 1,
+    seed: Seed = 0,
+    sweep: Sweep = False,
+    learning_rate: Rate = None,
+    epochs: Epochs = None,
+    train_share: Share = None,
+    batch_size: BatchSize = None,
+    edges: Edges = None,
+    channels: Channels = None,
+    layers: Layers = None,
+    precision: PrecisionOption = Precision.full,
+    device: Device = "auto",
+    checkpoint_every: Every = None,
+    as_json: Json = False,
+    aggregator: Aggregator = None,
+    cell: Cell = None,
+    pool: Pool = None,
+    edge_attributes: EdgeAttributes = None,
+    bidirectional: Bidirectional = None,
+) -> None:
+    """Learn to predict the length of the longest path of functions' syntax trees.
+
+    With `--edges full`, the longest path of the DAG with its next-token edges, which is harder:
+    such paths run into the hundreds.
+
+    Examples:
+
+    - `dagnn train lp --data corpus`
+
+    - `dagnn train lp --model gin --data corpus --preset paper --train-share 0.15`
+    """
+    _run("lp", out, sweep, seed, seeds, as_json, data, locals())
+
+
+def _run(
+    task: str,
+    out: Path | None,
+    sweep_first: bool,
+    seed: int,
+    seeds: int,
+    as_json: bool,
+    source: Path,
+    options: dict[str, Any],
+) -> None:
+    from dataclasses import replace
+    from functools import lru_cache
+
+    from dagnn.datasets.code_dataset import CodeDataset, load_code_dataset
+    from dagnn.tasks.code_protocol import LEARNING_RATES, preset
+    from dagnn.tasks.code_training import repeat, sweep
+    from dagnn.tasks.simple_baselines import simple_baselines
+
+    run = preset(options["preset"], task, options["model"])
+    encoder_options = ("channels", "layers", "aggregator", "cell", "pool", "edge_attributes",
+                       "bidirectional")  # fmt: skip
+    run_options = ("learning_rate", "epochs", "train_share", "batch_size", "edges")
+    run = replace(
+        run,
+        **_given(options, run_options),
+        precision=str(options["precision"]),
+        encoder=replace(run.encoder, **_given(options, encoder_options)),
+    )
+
+    @lru_cache(maxsize=1)
+    def load(edges: str, share: float) -> CodeDataset:
+        return load_code_dataset(source, edges=edges, train_share=share)
+
+    folder = Path("runs", task, options["model"]) if out is None else out
+    fitting = {"device": options["device"], "checkpoint_every_steps": options["checkpoint_every"]}
+    scores: dict[float, float] = {}
+    if sweep_first:
+        rate, scores = sweep(run, load, folder / "sweep", LEARNING_RATES, **fitting)
+        run = replace(run, learning_rate=rate)
+    summary = repeat(run, load, folder, range(seed, seed + seeds), **fitting)
+    data = load(run.edges, run.train_share)
+    summary["baselines"] = simple_baselines(task, data.valid, data.test, data.vocabulary)
+    if scores:
+        summary["sweep"] = {f"{rate:g}": score for rate, score in scores.items()}
+    if as_json:
+        print_json(summary)
+    else:
+        _show(task, options["model"], summary, folder)
+
+
+def _given(options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: options[name] for name in names if options[name] is not None}
+
+
+def _show(task: str, model: str, summary: dict[str, Any], folder: Path) -> None:
+    from rich.table import Table
+
+    metric = {"tok": "f1", "lp": "accuracy"}[task]
+    table = Table(title=f"{task} · {summary['config']['data']['name']}", title_justify="left")
+    table.add_column("model")
+    for split in ("valid", "test"):
+        table.add_column(f"{split} {metric} (%)", justify="right")
+    table.add_column("s per epoch", justify="right")
+
+    def percent(name: str) -> str:
+        mean, deviation = (summary[part][name] for part in ("mean", "std"))
+        return f"{100 * mean:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
+
+    table.add_row(
+        model,
+        percent(f"valid_{metric}"),
+        percent(f"test_{metric}"),
+        f"{summary['mean']['train_seconds']:.1f}",
+        style="bold",
+    )
+    for name, value in summary["baselines"].items():
+        table.add_row(name, "", f"{100 * value:.2f}", "")
+    results.print(table)
+    results.print(f"Best weights: {folder / 'seed*' / 'best.ckpt'}", highlight=False)

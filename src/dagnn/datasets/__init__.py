@@ -1,0 +1,1 @@
+"""Data sets; knows graphs and no neural network."""

@@ -1,0 +1,73 @@
+"""Work in other processes, which may die of it."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for
+from typing import Any
+
+__all__ = ["run_all", "survives"]
+
+
+def run_all(
+    function: Callable[..., None], tasks: Sequence[tuple[Any, ...]], workers: int
+) -> Iterator[tuple[tuple[Any, ...], bool]]:
+    """Call a function with the arguments of each task, in several processes.
+
+    Yields:
+        Each task when it is done, and whether it was: False if it ended its process.
+    """
+    waiting = deque(tasks)
+    while waiting:
+        running: dict[Future[None], tuple[Any, ...]] = {}
+        try:
+            with _pool(min(workers, len(waiting))) as pool:
+                while waiting or running:
+                    while waiting and len(running) < 2 * workers:
+                        task = waiting.popleft()
+                        running[pool.submit(function, *task)] = task
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        future.result()
+                        yield running.pop(future), True
+        except BrokenProcessPool:
+            # One of these ended its process, and with it the pool: now each on its own.
+            for task in running.values():
+                yield task, survives(function, *task)
+
+
+def survives(function: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether a call comes back, by value or by exception, or ends its process."""
+    with _pool(1) as pool:
+        try:
+            pool.submit(function, *arguments).result()
+        except BrokenProcessPool:
+            return False
+    return True
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # Not by fork, which copies locks that threads of this process may hold.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_start)
+
+
+def _start() -> None:
+    """In a new process: leave interrupts to the parent, and do not outlive it."""
+    gc.disable()  # syntax trees have no cycles; looking for some takes a third of the time
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        wait_for([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()

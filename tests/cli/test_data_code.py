@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dagnn.cli import app
+from dagnn.datasets.code_dataset import load_code_dataset
+
+FUNCTION = "def {name}(self, {word}):\n    return self.{word} + {word}.value\n"
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    for i in range(8):
+        text = FUNCTION.format(name=f"name_{i}", word=f"word_{i}")
+        (folder / f"module{i}.py").write_text(text)
+    (folder / "broken.py").write_text("def broken(:\n")
+    return folder
+
+
+def test_corpus_and_report(code: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["data", "code", str(code), "--out", str(out), "--workers", "1"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "8 functions in" in result.stdout
+    assert "9 files of 9 projects, 0 parsed before" in result.stdout
+    assert "code/broken.py: syntax error, line 1, column 12: invalid syntax" in result.stdout
+    assert len(load_code_dataset(out).train) > 0
+
+    again = CliRunner().invoke(app, [*command, "--json"])
+    report = json.loads(again.stdout)
+    assert report["reused_files"] == 9
+    assert sum(report["functions"].values()) == 8
+
+
+def test_one_project_cannot_be_split(code: Path, tmp_path: Path) -> None:
+    (code / ".git").mkdir()
+    command = ["data", "code", str(code), "--out", str(tmp_path / "out"), "--workers", "1"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0
+    assert "--split-by" in result.stderr
+    assert "9 projects" in CliRunner().invoke(app, [*command, "--split-by", "file"]).stdout
+
+
+def test_bad_input_is_one_line(tmp_path: Path) -> None:
+    script = "import sys; from dagnn.cli import main; sys.argv[0] = 'dagnn'; main()"
+    command = [sys.executable, "-c", script, "data", "code", "no-such-thing"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.strip().startswith("dagnn: error: expected a file, a folder or the")
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())
