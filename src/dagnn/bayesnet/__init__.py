@@ -1,0 +1,1 @@
+"""Bayesian networks learned from tables, without neural networks."""

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagnn.bayesnet.constraints import Constraints
+from dagnn.bayesnet.dags import is_acyclic
+from dagnn.bayesnet.exact import exact_search
+from dagnn.bayesnet.hill_climbing import hill_climb
+from dagnn.bayesnet.scores import FamilyScores
+from dagnn.bayesnet.table import read_table
+from tests.bayesnet.cases import asia_path, dags, dependent_table, make_table, tables
+
+
+@pytest.mark.parametrize("score", ["bic", "aic", "bdeu", "k2"])
+def test_reaches_the_optimum_on_asia(score: str) -> None:
+    scores = FamilyScores(read_table(asia_path()), score)  # type: ignore[arg-type]
+    assert hill_climb(scores).score == pytest.approx(exact_search(scores).score, abs=1e-8)
+
+
+@given(tables())
+def test_a_valid_network_not_above_the_optimum(table: object) -> None:
+    scores = FamilyScores(table, "k2")  # type: ignore[arg-type]
+    found = hill_climb(scores, restarts=1)
+    assert is_acyclic(found.adjacency[None])[0]
+    assert found.score == pytest.approx(scores.score_graphs(found.adjacency[None])[0])
+    assert found.score <= exact_search(scores).score + 1e-8
+
+
+@given(st.data())
+def test_constraints_hold(data: st.DataObject) -> None:
+    table = dependent_table(5, 100, seed=data.draw(st.integers(0, 5)))
+    required = data.draw(dags(5)) & (data.draw(dags(5)))
+    forbidden = ~required & data.draw(dags(5))
+    most = data.draw(st.integers(int(required.sum(axis=1).max()), 4))
+    pairs = [[(f"v{u}", f"v{v}") for v, u in np.argwhere(m)] for m in (required, forbidden)]
+    constraints = Constraints.over(table.names, require=pairs[0], forbid=pairs[1], max_parents=most)
+    found = hill_climb(FamilyScores(table), constraints, restarts=2, seed=1)
+    assert is_acyclic(found.adjacency[None])[0]
+    assert constraints.allow(found.adjacency[None])[0]
+
+
+def test_seeds_repeat_and_restarts_never_harm() -> None:
+    scores = FamilyScores(dependent_table(10, 150, seed=7), "aic")
+    once = hill_climb(scores, restarts=0)
+    again = [hill_climb(scores, restarts=4, seed=3) for _ in range(2)]
+    assert (again[0].adjacency == again[1].adjacency).all()
+    assert again[0].score >= once.score
+
+
+def test_progress() -> None:
+    told: list[tuple[int, int]] = []
+    scores = FamilyScores(dependent_table(3, 20, seed=0))
+    hill_climb(scores, restarts=2, progress=lambda *now: told.append(now))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_starts_where_told() -> None:
+    scores = FamilyScores(dependent_table(6, 200, seed=8))
+    best = exact_search(scores)
+    found = hill_climb(scores, start=best.adjacency, restarts=0)
+    assert found.score == pytest.approx(best.score, abs=1e-8)
+    with pytest.raises(ValueError, match="start that meets the constraints"):
+        hill_climb(
+            scores,
+            Constraints.over(scores.table.names, max_parents=0),
+            start=best.adjacency,
+        )
+
+
+def test_sixty_columns() -> None:
+    scores = FamilyScores(dependent_table(60, 100, seed=9, cardinalities=[2] * 60))
+    constraints = Constraints.over(scores.table.names, max_parents=3)
+    found = hill_climb(scores, constraints, restarts=0)
+    empty = np.zeros((1, 60, 60), dtype=bool)
+    assert found.score > scores.score_graphs(empty)[0]
+    assert is_acyclic(found.adjacency[None])[0]
+
+
+def test_one_variable() -> None:
+    found = hill_climb(FamilyScores(make_table([[0], [1]], [2])))
+    assert found.adjacency.tolist() == [[False]]
+
+
+def test_bad_arguments() -> None:
+    scores = FamilyScores(make_table([[0], [1]], [2]))
+    with pytest.raises(ValueError, match="at least 0 restarts"):
+        hill_climb(scores, restarts=-1)
