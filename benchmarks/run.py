@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import traceback
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     given = sys.argv[1:] if arguments is None else arguments
     result: dict[str, Any] = {
         "command": shlex.join(["python", "benchmarks/run.py", *given]),
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": {**vars(settings), "device": options.device, "quick": options.quick},
         "seed": options.seed,
         **environment(device),

@@ -1,0 +1,167 @@
+"""Encoders: from DAGs to vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dagnn.autoencoders.dag_layer import DagLayer
+from dagnn.autoencoders.dense import at_last_node, flip, one_hot_types
+from dagnn.datasets.small_dags import SmallDags
+
+__all__ = ["ConvolutionEncoder", "DAGNNEncoder", "DVAEEncoder"]
+
+
+class DAGNNEncoder(nn.Module):
+    r"""The DAGNN encoder: :math:`L` layers, joined at the output node.
+
+    .. math::
+        h_{\mathcal{G}} = W \operatorname*{max}_{v \in \mathcal{T}}
+        \bigl( x_v \,\|\, h_v^1 \,\|\, \dots \,\|\, h_v^L \bigr) + b
+
+    The only target of these graphs is the output node. In reverse, likewise with the input node;
+    with ``pool="all"`` over all nodes.
+
+    Args:
+        num_types: The number of node types.
+        max_nodes: The largest number of nodes.
+        hidden_channels: Width of the states.
+        num_layers: The number of layers :math:`L`.
+        bidirectional: Whether to process the reverse DAG too, with parameters of its own.
+        pool: Nodes of the readout, ``"targets"`` or ``"all"``.
+        options: ``aggregator`` and ``cell`` of :class:`DagLayer`.
+    """
+
+    def __init__(
+        self,
+        num_types: int,
+        max_nodes: int,
+        hidden_channels: int,
+        num_layers: int = 2,
+        bidirectional: bool = False,
+        pool: str = "targets",
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if pool not in ("targets", "all"):
+            raise ValueError(f"expected pool 'targets' or 'all', got {pool!r}")
+        if num_layers < 1:
+            raise ValueError(f"expected at least one layer, got num_layers={num_layers}")
+        self.pool = pool
+        self.out_channels = hidden_channels
+        widths = [num_types, *[hidden_channels] * (num_layers - 1)]
+
+        def stack() -> nn.ModuleList:
+            return nn.ModuleList(
+                DagLayer(width, hidden_channels, max_nodes, num_types, **options)
+                for width in widths
+            )
+
+        self.layers = stack()
+        self.reverse_layers = stack() if bidirectional else None
+        joined = num_types + num_layers * hidden_channels
+        self.lin = nn.Linear(joined * (2 if bidirectional else 1), hidden_channels)
+
+    def forward(self, graphs: SmallDags) -> Tensor:
+        """Graph vectors. ``[B, H]``"""
+        x = one_hot_types(graphs, self.lin.weight.dtype)
+        edge = graphs.adjacency.to(x.dtype)
+        states = _states(self.layers, x, edge, False)
+        pooled = [self._pool(states, graphs, False)]
+        if self.reverse_layers is not None:
+            states = _states(self.reverse_layers, x.flip(0), flip(edge), True)
+            pooled.append(self._pool(states, graphs, True))
+        out: Tensor = self.lin(torch.cat(pooled, -1))
+        return out
+
+    def _pool(self, states: list[Tensor], graphs: SmallDags, reverse: bool) -> Tensor:
+        joined = torch.cat(states, -1)  # [n, B, T + L H]
+        if self.pool == "targets":
+            # In reverse, the input node is the last to be reached.
+            return joined[-1] if reverse else at_last_node(joined, graphs)
+        node = graphs.is_node.t().unsqueeze(-1)
+        return joined.masked_fill(~(node.flip(0) if reverse else node), -torch.inf).amax(0)
+
+
+class DVAEEncoder(nn.Module):
+    r"""The encoder of D-VAE: one layer of gated sums, the graph is the state of its output node;
+    with both directions, :math:`W [h_t \,\|\, \tilde h_s] + b`, joined with the input node's.
+
+    With ``by_type``, its form for Bayesian networks, gates see the types of predecessors alone,
+    and the graph is the sum of the states of its inner nodes.
+    """
+
+    def __init__(
+        self,
+        num_types: int,
+        max_nodes: int,
+        hidden_channels: int,
+        bidirectional: bool = False,
+        by_type: bool = False,
+    ) -> None:
+        super().__init__()
+        self.by_type = by_type
+        self.out_channels = hidden_channels
+        aggregator = "type_sum" if by_type else "gated_sum"
+        sizes = num_types, hidden_channels, max_nodes, num_types
+        self.layer = DagLayer(*sizes, aggregator)
+        self.reverse_layer = DagLayer(*sizes, aggregator) if bidirectional else None
+        self.lin = nn.Linear(2 * hidden_channels, hidden_channels) if bidirectional else None
+
+    def forward(self, graphs: SmallDags) -> Tensor:
+        """Graph vectors. ``[B, H]``"""
+        x = one_hot_types(graphs, next(self.parameters()).dtype)
+        edge = graphs.adjacency.to(x.dtype)
+        h = self.layer.sweep(x, edge, x)
+        state = self._sum(h, graphs) if self.by_type else at_last_node(h, graphs)
+        if self.reverse_layer is None:
+            return state
+        assert self.lin is not None
+        h = self.reverse_layer.sweep(x.flip(0), flip(edge), x.flip(0), reverse=True)
+        reverse = self._sum(h.flip(0), graphs) if self.by_type else h[-1]
+        out: Tensor = self.lin(torch.cat([state, reverse], -1))
+        return out
+
+    def _sum(self, h: Tensor, graphs: SmallDags) -> Tensor:
+        place = torch.arange(graphs.max_nodes, device=h.device).unsqueeze(-1)
+        inner = (place > 0) & (place < graphs.num_nodes - 1)  # [n, B]
+        return torch.bmm(inner.t().unsqueeze(1).to(h.dtype), h.transpose(0, 1)).squeeze(1)
+
+
+class ConvolutionEncoder(nn.Module):
+    r"""Graph convolutions over predecessors, summed over nodes:
+
+    .. math::
+        H^{\ell} = \mathrm{ReLU}\bigl(D^{-1/2} (A + I) D^{-1/2} H^{\ell-1} W^{\ell} +
+        b^{\ell}\bigr), \qquad D_{vv} = \sum_u (A + I)_{vu}
+    """
+
+    def __init__(self, num_types: int, hidden_channels: int, num_layers: int = 3) -> None:
+        super().__init__()
+        self.out_channels = hidden_channels
+        widths = [num_types, *[hidden_channels] * (num_layers - 1)]
+        self.layers = nn.ModuleList(nn.Linear(width, hidden_channels) for width in widths)
+
+    def forward(self, graphs: SmallDags) -> Tensor:
+        """Graph vectors. ``[B, H]``"""
+        dtype = next(self.parameters()).dtype
+        h = one_hot_types(graphs, dtype).transpose(0, 1)  # [B, n, T]
+        node = graphs.is_node.to(dtype)
+        with_self = graphs.adjacency.to(dtype) + torch.diag_embed(node)
+        scale = with_self.sum(-1).clamp(min=1).rsqrt()  # [B, n]
+        edge = scale.unsqueeze(-1) * with_self * scale.unsqueeze(-2)
+        for layer in self.layers:
+            assert isinstance(layer, nn.Linear)
+            h = torch.baddbmm(layer.bias, edge, h @ layer.weight.t()).relu()
+        return torch.bmm(node.unsqueeze(1), h).squeeze(1)
+
+
+def _states(layers: nn.ModuleList, x: Tensor, edge: Tensor, reverse: bool) -> list[Tensor]:
+    """The input and the states of every layer. ``[n, B, …]`` each"""
+    states = [x]
+    for layer in layers:
+        assert isinstance(layer, DagLayer)
+        states.append(layer.sweep(states[-1], edge, x, reverse=reverse))
+    return states

@@ -1,0 +1,260 @@
+"""Training an autoencoder by the paper's protocol."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from dagnn.autoencoders.models import make_autoencoder
+from dagnn.autoencoders.train_step import CapturedStep, EagerStep, make_step
+from dagnn.autoencoders.vae import DagVAE
+from dagnn.datasets.small_dags import SmallDags
+from dagnn.training import FitResult, Plateau, fit, read_checkpoint
+
+__all__ = ["AutoencoderConfig", "IndexBlocks", "fit_autoencoder", "load_autoencoder", "preset"]
+
+BLOCK = 8  # batches that the GPU gets at once, so that it does not wait for the host between them
+
+LOCATED = 4096  # graphs that tell where the latent space is populated
+
+
+@dataclass(frozen=True)
+class AutoencoderConfig:
+    """All that a trained autoencoder follows from, beside the data.
+
+    Args:
+        model: One of :data:`dagnn.autoencoders.models.MODELS`.
+        task: ``"na"`` or ``"bn"``.
+        hidden_channels: Width of the states.
+        latent_channels: Width of the latent space.
+        epochs: How often all graphs are seen.
+        batch_size: Graphs in a batch.
+        rate: The learning rate at the start; divided by 10 after 10 epochs without a lower loss.
+        clip: The largest norm of the gradient.
+        seed: Of the weights, the order of the graphs, and the noise.
+        options: Of the model; see :func:`dagnn.autoencoders.models.make_autoencoder`.
+    """
+
+    model: str = "dagnn"
+    task: str = "na"
+    hidden_channels: int = 501
+    latent_channels: int = 56
+    epochs: int = 100
+    batch_size: int = 32
+    rate: float = 1e-3
+    clip: float | None = 0.25
+    seed: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def make(self, num_types: int, max_nodes: int) -> DagVAE:
+        """A new autoencoder; its weights follow from the seed, and torch's generator is as
+        before."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            return make_autoencoder(
+                self.model,
+                self.task,
+                hidden_channels=self.hidden_channels,
+                latent_channels=self.latent_channels,
+                num_types=num_types,
+                max_nodes=max_nodes,
+                **self.options,
+            )
+
+
+def preset(name: str, model: str, task: str) -> dict[str, Any]:
+    """Settings of :class:`AutoencoderConfig` by name.
+
+    ``"paper"``: DAGNN starts at 1e-3 with its gradient clipped, for 100 epochs on NA and 50 on BN;
+    the others at 1e-4 for 300 and 100, DeepGMG 30 and 5. ``"quick"``: a small model that learns
+    within minutes on two cores.
+    """
+    if name == "quick":
+        sizes = {"hidden_channels": 64, "epochs": 10, "batch_size": 64 if task == "na" else 256}
+        return {**sizes, "rate": 1e-3, "clip": 0.25}
+    if name != "paper":
+        raise ValueError(f"expected preset 'paper' or 'quick', got {name!r}")
+    batch_size = 32 if task == "na" else 128
+    if model == "dagnn":
+        epochs = 100 if task == "na" else 50
+        return {"epochs": epochs, "batch_size": batch_size, "rate": 1e-3, "clip": 0.25}
+    epochs = {"na": 300, "bn": 100}[task]
+    if model == "deepgmg":
+        epochs = {"na": 30, "bn": 5}[task]
+    return {"epochs": epochs, "batch_size": batch_size, "rate": 1e-4, "clip": None}
+
+
+class IndexBlocks:
+    """The indices of an epoch's batches, :obj:`block` batches at a time, in an order that follows
+    from the seed and the epoch. The last batch of an epoch may be smaller, and comes alone.
+
+    Yields int64 ``[k, B]``.
+    """
+
+    def __init__(self, num_graphs: int, batch_size: int, block: int = 1, seed: int = 0) -> None:
+        if num_graphs < 1 or batch_size < 1 or block < 1:
+            raise ValueError(
+                f"expected at least one graph, batch and block, got {num_graphs=}, {batch_size=}, "
+                f"{block=}"
+            )
+        self.num_graphs, self.batch_size, self.block = num_graphs, batch_size, block
+        self.seed = seed
+        self.epoch = 0
+        self._next = 0  # the block with which the next iteration begins
+
+    @property
+    def sampler(self) -> IndexBlocks:
+        """Itself: where Lightning looks for ``set_epoch``."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self._next = 0
+        self.epoch = epoch
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the next block is: its epoch and its number there."""
+        return {"epoch": self.epoch, "block": self._next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.epoch, self._next = state["epoch"], state["block"]
+
+    def graphs_of(self, epoch: int, block: int) -> list[int]:
+        """The indices of a block's graphs."""
+        return self._blocks(epoch)[block].flatten().tolist()
+
+    def __len__(self) -> int:
+        full = self.num_graphs // self.batch_size
+        return math.ceil(full / self.block) + (self.num_graphs % self.batch_size > 0)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        epoch = self.epoch
+        blocks = self._blocks(epoch)
+        while self._next < len(blocks):
+            self._next += 1
+            yield blocks[self._next - 1]
+        self.epoch, self._next = epoch + 1, 0
+
+    def _blocks(self, epoch: int) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        order = torch.randperm(self.num_graphs, generator=generator)
+        rest = self.num_graphs % self.batch_size
+        full = order[: self.num_graphs - rest].view(-1, self.batch_size)
+        blocks = list(full.split(self.block)) if len(full) else []
+        return [*blocks, order[-rest:].unsqueeze(0)] if rest else blocks
+
+
+class _Training(LightningModule):
+    """An autoencoder with its data and its step; a batch is a block of indices ``[k, B]``."""
+
+    def __init__(
+        self, model: DagVAE, graphs: SmallDags, blocks: IndexBlocks, config: AutoencoderConfig
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.model = model
+        self._graphs, self._blocks, self._config = graphs, blocks, config
+        self._step: EagerStep | CapturedStep | None = None
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.model.parameters(), lr=self._config.rate, fused=True)
+
+    def on_train_start(self) -> None:
+        optimizer = self.trainer.optimizers[0]
+        self._graphs = graphs = self._graphs.to(self.device)
+        self._step = make_step(
+            self.model, optimizer, graphs, self._config.clip, self.manual_backward
+        )
+
+    def transfer_batch_to_device(
+        self, batch: Tensor, device: torch.device, dataloader_idx: int
+    ) -> Tensor:
+        return batch.to(device)
+
+    def training_step(self, block: Tensor) -> Tensor:
+        """The loss per graph."""
+        assert self._step is not None, "training has started"
+        noise = torch.randn(*block.shape, self.model.latent_channels, device=block.device)
+        total = torch.zeros((), device=block.device)
+        for index, draw in zip(block, noise, strict=True):
+            total += self._step(index, draw)
+        return total / block.numel()
+
+    def on_train_epoch_end(self) -> None:
+        self.model.locate(self._graphs[:LOCATED])
+
+
+def fit_autoencoder(
+    config: AutoencoderConfig,
+    graphs: SmallDags,
+    folder: str | os.PathLike[str],
+    *,
+    data: dict[str, Any] | None = None,
+    device: str = "auto",
+    progress: bool = True,
+) -> tuple[DagVAE, FitResult]:
+    """Train an autoencoder; see :func:`dagnn.training.fit` for what the folder holds and how a run
+    that was killed goes on.
+
+    Args:
+        config: What to train.
+        graphs: The training graphs.
+        folder: Where the run is kept.
+        data: What to keep of the data in the run's config, such as a file's name and fingerprint.
+        device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
+        progress: Whether to show progress on stderr.
+
+    Returns:
+        The autoencoder with its last weights (the protocol has no validation), and the run.
+    """
+    model = config.make(graphs.num_types, graphs.max_nodes)
+    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    blocks = IndexBlocks(len(graphs), config.batch_size, BLOCK if on_gpu else 1, config.seed)
+    sizes = {"num_types": graphs.num_types, "max_nodes": graphs.max_nodes, "graphs": len(graphs)}
+    precision = torch.get_float32_matmul_precision()
+    if on_gpu:
+        torch.set_float32_matmul_precision("high")  # TF32
+    try:
+        result = fit(
+            _Training(model, graphs, blocks, config),
+            blocks,
+            folder=folder,
+            epochs=config.epochs,
+            plateau=Plateau(patience=10, factor=0.1),
+            seed=config.seed,
+            config={"autoencoder": asdict(config), "sizes": sizes, "data": data or {}},
+            device=device,
+            progress=progress,
+        )
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    return model, result
+
+
+def load_autoencoder(
+    path: str | os.PathLike[str], device: str | torch.device = "cpu"
+) -> tuple[DagVAE, dict[str, Any]]:
+    """An autoencoder from a checkpoint of :func:`fit_autoencoder`, and the run's config: under
+    ``"autoencoder"`` that of :class:`AutoencoderConfig`, under ``"data"`` what was kept of the
+    data."""
+    checkpoint = read_checkpoint(path)
+    config = checkpoint.get("config", {})
+    if "autoencoder" not in config:
+        raise ValueError(
+            f"expected a checkpoint of dagnn train na or dagnn train bn, got {os.fspath(path)} of "
+            "another model"
+        )
+    sizes = config["sizes"]
+    model = AutoencoderConfig(**config["autoencoder"]).make(sizes["num_types"], sizes["max_nodes"])
+    weights = {
+        name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()
+    }
+    model.load_state_dict(weights)
+    return model.to(device).eval(), config

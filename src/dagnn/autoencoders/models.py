@@ -1,0 +1,130 @@
+"""The autoencoders by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from dagnn.autoencoders.dag_decoder import DagDecoder
+from dagnn.autoencoders.deepgmg import DeepGMGDecoder, DeepGMGEncoder
+from dagnn.autoencoders.encoders import ConvolutionEncoder, DAGNNEncoder, DVAEEncoder
+from dagnn.autoencoders.sequence import RowByRowDecoder, SequenceDecoder, SequenceEncoder
+from dagnn.autoencoders.vae import DagVAE
+
+__all__ = ["MODELS", "TASKS", "make_autoencoder"]
+
+Parts = tuple[nn.Module, nn.Module]
+
+TASKS = {"na": (8, 8), "bn": (10, 10)}  # number of types, largest number of nodes
+
+
+def _svae(task: str, types: int, nodes: int, hidden: int) -> Parts:
+    return SequenceEncoder(types, nodes, hidden), SequenceDecoder(types, nodes, hidden)
+
+
+def _graphrnn(task: str, types: int, nodes: int, hidden: int) -> Parts:
+    return SequenceEncoder(types, nodes, hidden), RowByRowDecoder(types, nodes, hidden)
+
+
+def _gcn(task: str, types: int, nodes: int, hidden: int) -> Parts:
+    layers = 3 if task == "na" else 2
+    decoder = DagDecoder(types, nodes, hidden, aggregator="gated_sum")
+    return ConvolutionEncoder(types, hidden, layers), decoder
+
+
+def _deepgmg(task: str, types: int, nodes: int, hidden: int) -> Parts:
+    return DeepGMGEncoder(types, hidden), DeepGMGDecoder(types, nodes, hidden)
+
+
+def _dvae(
+    task: str, types: int, nodes: int, hidden: int, *, bidirectional: bool | None = None
+) -> Parts:
+    is_bn = task == "bn"
+    both = is_bn if bidirectional is None else bidirectional
+    encoder = DVAEEncoder(types, nodes, hidden, bidirectional=both, by_type=is_bn)
+    decoder = DagDecoder(
+        types,
+        nodes,
+        hidden,
+        edges_see_start=is_bn,
+        types_see_sum=is_bn,
+        aggregator="type_sum" if is_bn else "gated_sum",
+    )
+    return encoder, decoder
+
+
+def _dagnn(
+    task: str,
+    types: int,
+    nodes: int,
+    hidden: int,
+    *,
+    num_layers: int = 2,
+    bidirectional: bool | None = None,
+    aggregator: str = "attention",
+    cell: str = "gru",
+    pool: str = "targets",
+) -> Parts:
+    is_bn = task == "bn"
+    both = is_bn if bidirectional is None else bidirectional
+    layer = {"num_layers": num_layers, "aggregator": aggregator, "cell": cell}
+    encoder = DAGNNEncoder(types, nodes, hidden, bidirectional=both, pool=pool, **layer)  # type: ignore[arg-type]
+    return encoder, DagDecoder(types, nodes, hidden, edges_see_start=is_bn, **layer)  # type: ignore[arg-type]
+
+
+MODELS: dict[str, Callable[..., Parts]] = {
+    "dagnn": _dagnn,
+    "d-vae": _dvae,
+    "s-vae": _svae,
+    "graphrnn": _graphrnn,
+    "gcn": _gcn,
+    "deepgmg": _deepgmg,
+}
+
+
+def make_autoencoder(
+    model: str = "dagnn",
+    task: str = "na",
+    *,
+    hidden_channels: int = 501,
+    latent_channels: int = 56,
+    num_types: int | None = None,
+    max_nodes: int | None = None,
+    **options: Any,
+) -> DagVAE:
+    """An autoencoder as in the paper's second benchmark.
+
+    Args:
+        model: One of :data:`MODELS`.
+        task: ``"na"`` (neural architectures) or ``"bn"`` (Bayesian networks), whose forms of a
+            model may differ.
+        hidden_channels: Width of the states.
+        latent_channels: Width of the latent space.
+        num_types: The number of node types; by default the task's.
+        max_nodes: The largest number of nodes; by default the task's.
+        options: Of ``"d-vae"``: ``bidirectional`` (by default with BN alone). Of ``"dagnn"``, the
+            paper's ablations: ``num_layers`` (2), ``bidirectional`` (by default with BN alone),
+            ``aggregator`` (``"attention"`` or ``"gated_sum"``), ``cell`` (``"gru"`` or
+            ``"linear"``), ``pool`` (``"targets"`` or ``"all"``).
+
+    Example:
+        >>> model = make_autoencoder("dagnn", "na", hidden_channels=16, latent_channels=4)
+        >>> model.latent_channels
+        4
+    """
+    if model not in MODELS:
+        raise ValueError(f"expected model to be one of {', '.join(MODELS)}, got {model!r}")
+    if task not in TASKS:
+        raise ValueError(f"expected task to be one of {', '.join(TASKS)}, got {task!r}")
+    types, nodes = TASKS[task]
+    try:
+        encoder, decoder = MODELS[model](
+            task, num_types or types, max_nodes or nodes, hidden_channels, **options
+        )
+    except TypeError as error:
+        raise ValueError(
+            f"expected options of the model {model!r}, got {', '.join(options)}"
+        ) from error
+    return DagVAE(encoder, decoder, latent_channels)

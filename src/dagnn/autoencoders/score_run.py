@@ -1,0 +1,187 @@
+"""Score the latent space of a trained autoencoder, and keep what predicts scores from it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dagnn.autoencoders.fitting import load_autoencoder
+from dagnn.autoencoders.latent_plot import draw_latent
+from dagnn.autoencoders.latent_predictor import LatentPredictor, Prediction, file_digest
+from dagnn.autoencoders.latent_scoring import KINDS, score_latent
+from dagnn.autoencoders.task_data import default_file, load_task
+from dagnn.datasets.small_dags import SmallDags
+from dagnn.training import run_record, write_json
+
+__all__ = ["PRESETS", "distinct_graphs", "predict_scores", "process_options", "score_run"]
+
+PREDICTOR = "predictor.safetensors"
+PREDICTOR_SEEDS = (0, 1, 2)
+BN_POINTS = 5000
+
+PRESETS: Mapping[str, Mapping[str, int | None]] = {
+    "paper": {"seeds": 10, "points": None, "fit_points": None, "num_inducing": 500, "steps": 200},
+    "quick": {"seeds": 3, "points": 3000, "fit_points": 2000, "num_inducing": 200, "steps": 60},
+}
+
+
+def process_options(kind: str, preset: str, task: str) -> dict[str, Any]:
+    """Options of a Gaussian process.
+
+    ``"paper"``: all of NA's points, of BN's distinct ones 5,000 at random; 500 inducing points.
+    ``"quick"``: seconds a seed on two cores. With fewer points to fit on, length scales of 56
+    coordinates begin to follow chance.
+    """
+    if preset not in PRESETS:
+        raise ValueError(f"expected preset {' or '.join(PRESETS)}, got {preset!r}")
+    options: dict[str, Any] = {k: v for k, v in PRESETS[preset].items() if k != "seeds"}
+    if task == "bn":
+        options["points"] = min(options["points"] or BN_POINTS, BN_POINTS)
+    if kind == "exact":
+        del options["num_inducing"]
+        options["steps"] //= 2
+    elif kind == "svgp":
+        del options["fit_points"], options["steps"]
+    return options
+
+
+def score_run(
+    checkpoint: str | os.PathLike[str],
+    data: str | os.PathLike[str] | None = None,
+    *,
+    kinds: Sequence[str] = ("fitc", "vfe", "exact"),
+    preset: str = "paper",
+    seeds: int | None = None,
+    plot: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Score a latent space by Gaussian processes, as the paper does.
+
+    Beside the checkpoint, ``score.json`` is written, which is also returned, and
+    ``predictor.safetensors``, from which :func:`predict_scores` predicts.
+
+    Args:
+        checkpoint: A checkpoint of :func:`dagnn.autoencoders.fitting.fit_autoencoder`, or a run's
+            folder, whose ``last.ckpt`` is meant.
+        data: The file of graphs; by default the task's in ``$DAGNN_DATA`` or ``data``.
+        kinds: See :func:`dagnn.autoencoders.latent_scoring.score_latent`.
+        preset: See :func:`process_options`.
+        seeds: The number of seeds; by default the preset's.
+        plot: Where to draw the latent space.
+        device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for CUDA if it is there.
+    """
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown or not kinds:
+        raise ValueError(f"expected some of {', '.join(KINDS)}, got {', '.join(unknown) or 'none'}")
+    path = _checkpoint(checkpoint)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    model, config = load_autoencoder(path, device)
+    task = config["autoencoder"]["task"]
+    options = {kind: process_options(kind, preset, task) for kind in kinds}
+    seeds = seeds or PRESETS[preset]["seeds"] or 1
+    file = data or default_file(task)
+    found = load_task(task, file)
+    _check_sizes(found.train, config, file)
+    train, test = (graphs.to(device) for graphs in (found.train, found.test))
+    if task == "bn":
+        train = train.index_select(distinct_graphs(train))
+    train_z, test_z = (model.encode_all(graphs).double() for graphs in (train, test))
+    start = time.perf_counter()
+    metrics: dict[str, Any] = {}
+    for kind in kinds:
+        begin = time.perf_counter()
+        score = score_latent(
+            train_z, train.score, test_z, test.score, kind=kind, seeds=seeds, **options[kind]
+        )
+        metrics[kind] = {
+            **score.summary(),
+            "seconds": round(time.perf_counter() - begin, 3),
+            "options": options[kind],
+            "seeds": {name: values for name, values in asdict(score).items() if name != "kind"},
+        }
+    predictor = _fit_predictor(train_z, train.score, task, preset, path)
+    predictor.save(path.with_name(PREDICTOR))
+    if plot is not None:
+        label = "accuracy" if task == "na" else "score"
+        draw_latent(train_z, train.score, plot, label=label)
+    record = run_record(
+        {"checkpoint": str(path), "preset": preset, "seeds": seeds, **config["autoencoder"]},
+        metrics,
+        seed=config["autoencoder"]["seed"],
+        seconds=time.perf_counter() - start,
+        data={
+            "file": Path(file).name,
+            "sha256": found.fingerprint,
+            "as_in_training": found.fingerprint == config["data"].get("sha256"),
+        },
+    )
+    write_json(path.with_name("score.json"), record)
+    return record
+
+
+def predict_scores(checkpoint: str | os.PathLike[str], graphs: SmallDags, task: str) -> Prediction:
+    """Scores of graphs, with uncertainty, from a latent space that :func:`score_run` scored.
+
+    Args:
+        checkpoint: A checkpoint, or a run's folder.
+        graphs: The graphs; their own scores do not matter.
+        task: ``"na"`` or ``"bn"``, which the run must be of.
+    """
+    path = _checkpoint(checkpoint)
+    predictor_path = path.with_name(PREDICTOR)
+    if not predictor_path.exists():
+        raise ValueError(f"expected {predictor_path}; make it with: dagnn score {path}")
+    predictor = LatentPredictor.load(predictor_path)
+    if predictor.metadata.get("checkpoint_sha256") != file_digest(path):
+        raise ValueError(
+            f"{predictor_path} was made from another state of {path.name}; make it anew with: "
+            f"dagnn score {path}"
+        )
+    model, config = load_autoencoder(path)
+    if config["autoencoder"]["task"] != task:
+        raise ValueError(
+            f"expected a run of task {task!r}, got {config['autoencoder']['task']!r} in {path}"
+        )
+    _check_sizes(graphs, config, "the graphs")
+    return predictor.predict(model.encode_all(graphs).double())
+
+
+def distinct_graphs(graphs: SmallDags) -> Tensor:
+    """The places of the first of each set of equal graphs, ascending: one for each latent point.
+
+    Points themselves cannot be compared: where a graph stands in a batch changes its last bits.
+    """
+    rows = torch.cat([graphs.types, graphs.adjacency.flatten(1)], dim=1).to(torch.uint8)
+    _, group = torch.unique(rows, dim=0, return_inverse=True)
+    first = group.new_full((int(group.max()) + 1,), len(rows))
+    place = torch.arange(len(rows), device=rows.device)
+    return first.scatter_reduce(0, group, place, "amin").sort().values
+
+
+def _fit_predictor(
+    z: Tensor, y: Tensor, task: str, preset: str, checkpoint: Path
+) -> LatentPredictor:
+    metadata = {"task": task, "checkpoint_sha256": file_digest(checkpoint)}
+    options = process_options("vfe", preset, task)
+    return LatentPredictor.fit(z, y, seeds=PREDICTOR_SEEDS, metadata=metadata, **options)
+
+
+def _checkpoint(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    return path / "last.ckpt" if path.is_dir() else path
+
+
+def _check_sizes(graphs: SmallDags, config: Mapping[str, Any], what: object) -> None:
+    """An encoder has a fixed number of types and positions."""
+    found = {"num_types": graphs.num_types, "max_nodes": graphs.max_nodes}
+    expected = {name: config["sizes"][name] for name in found}
+    if found != expected:
+        raise ValueError(f"expected graphs with {expected}, as in training, got {found} in {what}")

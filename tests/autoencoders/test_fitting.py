@@ -1,0 +1,179 @@
+"""Training, killed and resumed; checkpoints; steps."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dagnn.autoencoders import fitting
+from dagnn.autoencoders.fitting import (
+    AutoencoderConfig,
+    IndexBlocks,
+    fit_autoencoder,
+    load_autoencoder,
+    preset,
+)
+from dagnn.autoencoders.models import MODELS
+from dagnn.autoencoders.train_step import CapturedStep, EagerStep, make_step
+from dagnn.training import NonFiniteLossError
+from tests.autoencoders.graphs import random_dags
+
+GRAPHS = random_dags(50, max_nodes=5)
+CONFIG = AutoencoderConfig(hidden_channels=8, latent_channels=3, epochs=3, batch_size=16)
+
+
+def train(folder: Path, **changes: Any) -> tuple[Any, Any]:
+    config = AutoencoderConfig(**{**CONFIG.__dict__, **changes})
+    return fit_autoencoder(config, GRAPHS, folder, device="cpu", progress=False)
+
+
+def test_loss_falls_and_checkpoint_is_the_model(tmp_path: Path) -> None:
+    model, run = train(tmp_path, epochs=8, rate=1e-2)
+    losses = [row["loss"] for row in run.history]
+    assert losses[-1] < 0.8 * losses[0]
+    loaded, config = load_autoencoder(run.last_checkpoint)
+    assert config["autoencoder"]["model"] == "dagnn"
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
+    z = model.encode_all(GRAPHS)
+    torch.testing.assert_close(model.latent_mean, z.mean(0))
+    torch.testing.assert_close(model.latent_std, z.std(0, correction=0))
+    assert loaded.sample_prior(7, torch.Generator().manual_seed(0)).shape == (7, 3)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_trains(model: str, tmp_path: Path) -> None:
+    _, run = train(tmp_path, model=model, epochs=3, rate=1e-2)
+    assert run.history[-1]["loss"] < run.history[0]["loss"]
+
+
+@pytest.mark.parametrize("steps", [1, 4, 6, 11])
+def test_an_interrupted_run_ends_as_if_it_was_not(
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = train(tmp_path / "whole")
+    count = itertools.count()
+    step = EagerStep.__call__
+
+    def interrupted(self: EagerStep, *args: torch.Tensor) -> torch.Tensor:
+        if next(count) == steps:
+            raise RuntimeError("the power is out")
+        return step(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EagerStep, "__call__", interrupted)
+        with pytest.raises(RuntimeError, match="the power is out"):
+            train(tmp_path / "parts")
+    resumed, run = train(tmp_path / "parts")
+    assert [row["epoch"] for row in run.history] == [0, 1, 2]
+    for name, value in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value), name
+
+
+def test_another_config_is_refused(tmp_path: Path) -> None:
+    train(tmp_path, epochs=1)
+    with pytest.raises(ValueError, match=r"autoencoder.rate is 0.001 there and 0.01 here"):
+        train(tmp_path, epochs=1, rate=0.01)
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_graphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = AutoencoderConfig.make
+
+    def broken(self: AutoencoderConfig, *sizes: int) -> Any:
+        model = make(self, *sizes)
+        model.mean.bias.data[0] = torch.nan
+        return model
+
+    monkeypatch.setattr(fitting.AutoencoderConfig, "make", broken)
+    with pytest.raises(NonFiniteLossError, match="step 0") as error:
+        train(tmp_path)
+    assert error.value.graphs == IndexBlocks(50, 16).graphs_of(0, 0)
+    assert (tmp_path / "non_finite.ckpt").exists()
+
+
+def test_weights_follow_from_the_seed() -> None:
+    state = torch.get_rng_state()
+    a, b = (CONFIG.make(5, 5).state_dict() for _ in range(2))
+    c = AutoencoderConfig(**{**CONFIG.__dict__, "seed": 1}).make(5, 5).state_dict()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not torch.equal(a["mean.weight"], c["mean.weight"])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_blocks_are_all_graphs_in_an_order_of_the_epoch() -> None:
+    blocks = IndexBlocks(50, 8, block=4, seed=3)
+    shapes = [(4, 8), (2, 8), (1, 2)]
+    first, second = list(blocks), list(blocks)
+    assert [tuple(block.shape) for block in first] == shapes
+    assert len(blocks) == 3
+    for epoch in (first, second):
+        flat = torch.cat([block.flatten() for block in epoch])
+        assert sorted(flat.tolist()) == list(range(50))
+    assert not torch.equal(first[0], second[0])
+    assert blocks.graphs_of(1, 2) == second[2].flatten().tolist()
+    # The same from a state in the middle.
+    again = IndexBlocks(50, 8, block=4, seed=3)
+    iterator = iter(again)
+    next(iterator)
+    state = again.state_dict()
+    fresh = IndexBlocks(50, 8, block=4, seed=3)
+    fresh.load_state_dict(state)
+    assert all(torch.equal(x, y) for x, y in zip(fresh, first[1:], strict=True))
+    assert [len(IndexBlocks(n, 8, 4)) for n in (1, 8, 32, 33, 40)] == [1, 1, 1, 2, 2]
+    assert [len(list(IndexBlocks(n, 8, 4))) for n in (1, 8, 32, 33, 40)] == [1, 1, 1, 2, 2]
+    with pytest.raises(ValueError, match="expected at least one graph"):
+        IndexBlocks(0, 8)
+
+
+def test_presets() -> None:
+    assert preset("paper", "dagnn", "na") == {
+        "epochs": 100, "batch_size": 32, "rate": 1e-3, "clip": 0.25
+    }  # fmt: skip
+    assert preset("paper", "d-vae", "bn")["epochs"] == 100
+    assert preset("paper", "deepgmg", "na")["epochs"] == 30
+    assert preset("paper", "gcn", "na")["rate"] == 1e-4
+    with pytest.raises(ValueError, match="expected preset 'paper' or 'quick'"):
+        preset("slow", "dagnn", "na")
+
+
+def test_a_foreign_checkpoint_is_refused(tmp_path: Path) -> None:
+    torch.save({"state_dict": {}, "config": {}}, tmp_path / "x.ckpt")
+    with pytest.raises(ValueError, match="expected a checkpoint of dagnn train na or"):
+        load_autoencoder(tmp_path / "x.ckpt")
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", MODELS)
+def test_captured_steps_equal_eager_ones(name: str) -> None:
+    """Two sizes of batches, and a learning rate that changes between steps."""
+    graphs = random_dags(40, max_nodes=5).to("cuda")
+    outcomes = []
+    for kind in (EagerStep, CapturedStep):
+        config = AutoencoderConfig(model=name, hidden_channels=16, latent_channels=3)
+        model = config.make(5, 5).to("cuda")
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+        step = kind(model, optimizer, graphs, 0.25)
+        losses = []
+        generator = torch.Generator("cuda").manual_seed(0)
+        for i, size in enumerate([16, 16, 8, 16, 8]):
+            if i == 3:
+                optimizer.param_groups[0]["lr"] = 1e-4
+            index = torch.arange(i, i + size, device="cuda")
+            noise = torch.randn(size, 3, generator=generator, device="cuda")
+            losses.append(step(index, noise).clone())
+        outcomes.append((torch.stack(losses), torch.cat([p.flatten() for p in model.parameters()])))
+    torch.testing.assert_close(outcomes[1][0], outcomes[0][0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(outcomes[1][1], outcomes[0][1], rtol=1e-3, atol=1e-4)
+
+
+def test_the_cpu_has_eager_steps() -> None:
+    model = CONFIG.make(5, 5)
+    optimizer = torch.optim.Adam(model.parameters())
+    assert isinstance(make_step(model, optimizer, GRAPHS), EagerStep)

@@ -1,0 +1,102 @@
+"""``dagnn score``, ``dagnn predict`` and ``dagnn train predictor``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dagnn.cli import app
+from tests.autoencoders.na_file import write_architectures
+
+ARCHITECTURE = "[[4],[0,1],[2,0,1],[3,1,1,0],[5,0,0,0,1],[1,0,1,1,1,0]]"
+TINY = ("--epochs", "1", "--hidden", "6", "--latent", "3", "--device", "cpu", "--quiet")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run of dagnn train na, and its data."""
+    folder = tmp_path_factory.mktemp("na")
+    data = folder / "final_structures6.txt"
+    write_architectures(data, 200)
+    run("train", "na", "--data", data, "--out", folder / "run", *TINY)
+    return folder / "run", data
+
+
+def test_score_then_predict(
+    trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, data = trained
+    monkeypatch.setenv("DAGNN_DATA", str(data.parent))
+    plot = tmp_path / "latent.svg"
+    result = run("score", folder, "--gp", "vfe", "--gp", "svgp", "--seeds", 2, "--plot", plot)
+    assert "RMSE" in result.stdout
+    assert "±" in result.stdout
+    assert all(len(line) <= 80 for line in result.stdout.splitlines()[1:])
+    assert "latent.svg" in result.stderr
+    assert "<svg" in plot.read_text(encoding="utf-8")
+    answer = run("predict", "na", ARCHITECTURE, ARCHITECTURE, "-c", folder, "--json").stdout
+    first, second = json.loads(answer)
+    assert first["accuracy"] == pytest.approx(second["accuracy"], rel=1e-5)
+    assert first["architecture"] == json.loads(ARCHITECTURE)
+    low, high = first["interval90"]
+    assert 0.6 < low < first["accuracy"] < high < 0.9
+    words = run("predict", "na", ARCHITECTURE, "-c", folder / "last.ckpt").stdout
+    assert words.startswith(f"{first['accuracy']:.4f} ± {first['std']:.4f}  90 %: {low:.4f} to")
+
+
+def test_score_as_json_on_other_data(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    write_architectures(other, 100, seed=1)
+    result = run("score", trained[0], "--data", other, "--seeds", 1, "--json")
+    record = json.loads(result.stdout)
+    assert list(record["metrics"]) == ["vfe"]
+    assert "may have been seen" in " ".join(result.stderr.split())
+
+
+def test_bayesian_networks(tmp_path: Path) -> None:
+    """Equal graphs are one latent point."""
+    data = tmp_path / "bn.txt"
+    rows = [f"[[1], [0, {a}], [2, {b}, {c}]], {-5.0 + a + b * c}\n"
+            for a in (0, 1) for b in (0, 1) for c in (0, 1)]  # fmt: skip
+    data.write_text("".join(rows * 10))
+    run("train", "bn", "--data", data, "--out", tmp_path / "run", *TINY)
+    result = run("score", tmp_path / "run", "--data", data, "--gp", "exact", "--json")
+    metrics = json.loads(result.stdout)["metrics"]["exact"]
+    assert metrics["options"]["points"] == 3000
+    assert metrics["rmse"]["mean"] < 2
+    with pytest.raises(ValueError, match="expected a run of task 'na', got 'bn'"):
+        run("predict", "na", ARCHITECTURE, "-c", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("__import__('os')", r"expected an architecture as \[\[op\], .*got \"__import__"),
+        ("[[4],[0,1]]", "expected a list of 6 rows, got 2"),
+        (ARCHITECTURE.replace("[4]", "[9]"), "expected labels from 0 to 5, got 9 in row 0"),
+        (ARCHITECTURE.replace("[0,1]", "[0,7]"), "expected bits 0 and 1 .*row 1"),
+        (ARCHITECTURE.replace("[0,1]", "[0,1,1]"), "a bit may point to an earlier row only"),
+        ("[" * 100_000, "expected an architecture"),
+    ],
+)
+def test_architectures_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run("predict", "na", text)
+
+
+def test_train_predictor(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "predictor"
+    options = ("--epochs", 2, "--hidden", 8, "--device", "cpu", "--quiet", "--out", out)
+    record = json.loads(
+        run("train", "predictor", "na", "--data", trained[1], *options, "--json").stdout
+    )
+    assert record["metrics"].keys() >= {"rmse", "pearson", "kendall"}
+    words = run("train", "predictor", "na", "--data", trained[1], *options).stdout
+    assert f"RMSE {record['metrics']['rmse']:.3f}" in words
