@@ -442,3 +442,17 @@ def test_damaged_and_foreign_files(tmp_path: Path) -> None:
         refused("is damaged: ", header, **{name: value})
     with pytest.raises(FileNotFoundError):
         FlatGraphs.load(tmp_path / "none.safetensors")
+
+
+def test_pointers_of_attributes() -> None:
+    flat = FlatGraphs(
+        torch.tensor([0, 2, 3]),
+        torch.tensor([0, 1, 1]),
+        torch.tensor([[0], [1]]),
+        node={"x": torch.zeros(3, 1)},
+        ragged={"words": (torch.tensor([0, 0, 4]), torch.arange(4))},
+    )
+    assert flat.pointer("x").tolist() == [0, 2, 3]
+    assert flat.pointer("words").tolist() == [0, 0, 4]
+    with pytest.raises(KeyError, match="expected one of x, words"):
+        flat.pointer("y")

@@ -174,3 +174,12 @@ def test_nothing_waits_for_the_gpu(flat: FlatGraphs) -> None:
         assert len(list(loader)) == 6
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_graphs_of_a_batch_are_told_without_making_it() -> None:
+    flat = FlatGraphs.from_data_list(
+        [Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=1, y=i) for i in range(9)]
+    )
+    loader = FlatLoader(flat, batch_size=2, shuffle=True, seed=4)
+    told = [[loader.graphs_of(epoch, i) for i in range(len(loader))] for epoch in range(2)]
+    assert [[batch.y.tolist() for batch in loader] for _ in range(2)] == told

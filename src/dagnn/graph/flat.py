@@ -137,6 +137,11 @@ class FlatGraphs:
             raise KeyError(f"expected one of {', '.join(self._tables.columns)}, got {name!r}")
         return self._tables.columns[name].values
 
+    def pointer(self, name: str) -> Tensor:
+        """Where each graph's rows of an attribute start, and the number of all rows. ``[G + 1]``"""
+        self.column(name)  # that it is there
+        return torch.from_numpy(self._tables.pointers[self._tables.columns[name].kind])
+
     def __getitem__(self, index: int) -> Data:
         tables = self._tables
         (g,) = self._check_indices([index])

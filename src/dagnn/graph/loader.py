@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -112,6 +113,13 @@ class FlatLoader:
         """Let the next iteration go on where :meth:`state_dict` was taken."""
         self.set_epoch(state["epoch"])
         self._done = self._skip = state["batch"]
+
+    def graphs_of(self, epoch: int, batch: int) -> list[int]:
+        """The indices of the graphs in a batch, by its epoch and its number there."""
+        sampler = copy.copy(self.batch_sampler)
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        return list(sampler)[batch]
 
     def __len__(self) -> int:
         return len(self.batch_sampler)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""What models are trained for: tokens of names, longest paths."""

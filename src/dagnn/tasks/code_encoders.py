@@ -1,0 +1,195 @@
+"""From a batch of code graphs to one vector per function, by any of ten models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+
+from dagnn.nn.dagnn import DAGNN
+from dagnn.nn.mpnn import GGNN, MPNN, PoolingMPNN
+
+__all__ = ["DAG_OPTIONS", "MODELS", "RECURRENT", "CodeEncoder", "EncoderConfig", "NodeEmbedding"]
+
+# The number of layers of each model in the paper.
+MODELS = {
+    "dagnn": 2,
+    "dvae": 1,
+    "gcn": 5,
+    "gin": 5,
+    "gcn-vn": 5,
+    "gin-vn": 5,
+    "gat": 5,
+    "ggnn": 5,
+    "sagpool": 5,
+    "asap": 3,
+}
+RECURRENT = ("dagnn", "dvae")  # they walk along the DAG
+DAG_OPTIONS = ("aggregator", "cell", "pool", "edge_attributes", "bidirectional")
+NUM_DEPTHS = 21  # 0 to 20
+NUM_EDGE_TYPES = 2
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """A model of code graphs.
+
+    Args:
+        model: One of :data:`MODELS`.
+        channels: Width of node features, states and the graph vector.
+        layers: By default as many as in the paper.
+        depth: Whether nodes know their depth in the syntax tree.
+        dropout: See the models; by default none, and 0.5 on the output of SAGPool and ASAP.
+        aggregator: Of DAGNN: ``"attention"``, ``"dot_attention"``, ``"dynamic_attention"``,
+            ``"gated_sum"``, …; see :class:`dagnn.DAGNN`.
+        cell: Of DAGNN: ``"gru"``, or ``"linear"`` to combine input and message linearly.
+        pool: Of DAGNN: ``"targets"`` (in reverse: sources) or ``"all"``, the nodes to pool.
+        edge_attributes: Of DAGNN: whether attention sees the types of edges; other aggregators do
+            not.
+        bidirectional: Of DAGNN and D-VAE.
+    """
+
+    model: str = "dagnn"
+    channels: int = 300
+    layers: int | None = None
+    depth: bool = True
+    dropout: float | None = None
+    aggregator: str = "attention"
+    cell: str = "gru"
+    pool: str = "targets"
+    edge_attributes: bool = True
+    bidirectional: bool = True
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise ValueError(f"expected a model of {', '.join(MODELS)}, got {self.model!r}")
+        for name in ("channels", "layers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"expected {name} >= 1, got {value}")
+        changed = [o for o in DAG_OPTIONS if getattr(self, o) != getattr(type(self), o)]
+        used = {"dagnn": DAG_OPTIONS, "dvae": ("bidirectional",)}
+        for option in changed:
+            if option not in used.get(self.model, ()):
+                raise ValueError(
+                    f"expected {option} with the model dagnn, got it with {self.model}"
+                )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> EncoderConfig:
+        """The inverse of :meth:`to_dict`."""
+        known = {field.name for field in fields(cls)}
+        unknown = set(values) - known
+        if unknown:
+            raise ValueError(f"expected settings of {', '.join(sorted(known))}, got {unknown}")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def num_layers(self) -> int:
+        return MODELS[self.model] if self.layers is None else self.layers
+
+
+class NodeEmbedding(nn.Module):
+    r"""A node's features: the sum of embeddings of its type, its attribute and its depth.
+
+    .. math::
+        x_v = E^{\mathrm{type}}_{t(v)} + E^{\mathrm{attribute}}_{a(v)} + E^{\mathrm{depth}}_{d(v)}
+    """
+
+    def __init__(self, node_types: int, attributes: int, channels: int, depth: bool) -> None:
+        super().__init__()
+        self.node_type = nn.Embedding(node_types, channels)
+        self.attribute = nn.Embedding(attributes, channels)
+        self.depth = nn.Embedding(NUM_DEPTHS, channels) if depth else None
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Features of all nodes of a batch. ``[N, C]``"""
+        x: Tensor = self.node_type(batch.node_type.int()) + self.attribute(batch.attribute.int())
+        if self.depth is not None:
+            x = x + self.depth(batch.depth.int())
+        return x
+
+
+class CodeEncoder(nn.Module):
+    """A model of :data:`MODELS` over batches of a :class:`dagnn.datasets.code_dataset.CodeDataset`:
+    ``encoder(batch)`` is ``[G, out_channels]``.
+
+    D-VAE's encoder is one layer of gated sums, of which the states of targets and sources are
+    pooled. Its one-hot node ids are left out, as functions have any number of nodes.
+
+    Args:
+        config: The model.
+        node_types: The number of types of nodes.
+        attributes: The number of attributes.
+    """
+
+    def __init__(self, config: EncoderConfig, node_types: int, attributes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = NodeEmbedding(node_types, attributes, config.channels, config.depth)
+        self.body = _body(config)
+        self.out_channels = config.channels
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether batches should carry their schedules."""
+        return self.config.model in RECURRENT
+
+    def forward(self, batch: Batch) -> Tensor:
+        """One vector per function. ``[G, C]``"""
+        x = self.embedding(batch)
+        if self.is_recurrent:
+            out: Tensor = self.body(
+                x,
+                edge_type=batch.edge_type.long(),
+                batch=batch.batch,
+                schedule=batch.schedule,
+                batch_size=batch.num_graphs,
+            )
+            return out
+        out = self.body(x, batch.edge_index, batch.edge_type, batch.batch, batch.num_graphs)
+        return out
+
+
+def _body(config: EncoderConfig) -> nn.Module:
+    channels, layers = config.channels, config.num_layers
+    dropout: dict[str, Any] = {} if config.dropout is None else {"dropout": config.dropout}
+    sees_edges = config.edge_attributes and config.aggregator.endswith("attention")
+    if config.model == "dagnn":
+        return DAGNN(
+            channels,
+            channels,
+            layers,
+            channels,
+            bidirectional=config.bidirectional,
+            aggregator=config.aggregator,
+            cell=config.cell,
+            readout_nodes=config.pool,
+            edge_types=NUM_EDGE_TYPES if sees_edges else None,
+            **dropout,
+        )
+    if config.model == "dvae":
+        return DAGNN(
+            channels,
+            channels,
+            layers,
+            channels,
+            bidirectional=config.bidirectional,
+            aggregator="gated_sum",
+            readout_layers="last",
+            **dropout,
+        )
+    if config.model == "ggnn":
+        if dropout:
+            raise ValueError("expected no dropout with the model ggnn, which has none")
+        return GGNN(channels, layers)
+    if config.model in ("sagpool", "asap"):
+        return PoolingMPNN(channels, layers, config.model.removesuffix("pool"), **dropout)
+    conv, _, virtual = config.model.partition("-")
+    return MPNN(channels, layers, conv, virtual_node=virtual == "vn", **dropout)

@@ -1,0 +1,229 @@
+"""Train, sweep, repeat and evaluate models of code."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dagnn.datasets.code_dataset import CodeDataset
+from dagnn.graph.flat import FlatGraphs
+from dagnn.graph.loader import FlatLoader
+from dagnn.graph.sampler import DepthBucketSampler, GraphBatchSampler
+from dagnn.tasks.code_protocol import SWEEP_SHARE, CodeRun
+from dagnn.tasks.graph_task import CodeTask
+from dagnn.tasks.longest_path import LongestPath
+from dagnn.tasks.token_prediction import TokenPrediction
+from dagnn.training import fit, load_weights, read_checkpoint, run_record, write_json
+
+__all__ = ["choose_device", "evaluate", "load_task", "repeat", "sweep", "train_code"]
+
+EVALUATION_BATCH = 256
+Load = Callable[[str, float], CodeDataset]  # of edges and train_share
+KINDS: dict[str, type[TokenPrediction] | type[LongestPath]] = {
+    "tok": TokenPrediction,
+    "lp": LongestPath,
+}
+
+
+def train_code(
+    run: CodeRun,
+    data: CodeDataset,
+    folder: str | Path,
+    *,
+    device: str = "auto",
+    progress: bool = True,
+    checkpoint_every_steps: int | None = None,
+) -> dict[str, Any]:
+    """Train a model, and evaluate the best epoch's weights on validation and test split.
+
+    The folder is that of :func:`dagnn.training.fit`, with a ``record.json`` that is also returned:
+    config, seed, metrics, data, versions, hardware, commit and duration. Called again, it goes on.
+
+    Args:
+        run: What to do.
+        data: The data, with the edges and the share of the training split that :obj:`run` names.
+        folder: Where the run is kept.
+        device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        progress: Whether to show it.
+        checkpoint_every_steps: See :func:`dagnn.training.fit`.
+    """
+    if data.edges != run.edges:
+        raise ValueError(f"expected data with edges={run.edges!r}, got {data.edges!r}")
+    folder = Path(folder)
+    where = choose_device(device)
+    train = _resident(_sample(data.train, run.train_limit, run.seed), where)
+    valid = _resident(_sample(data.valid, run.valid_limit, run.seed), where)
+    module = _make_task(run, data)
+    config = {
+        **run.to_dict(),
+        "data": {"name": data.name, "fingerprint": data.fingerprint, "train": len(train)},
+    }
+    result = fit(
+        module,
+        _training_loader(run, train, module.encoder.is_recurrent, where),
+        _evaluation_loader(valid, module.encoder.is_recurrent, where),
+        folder=folder,
+        epochs=run.epochs,
+        monitor=f"valid_{module.metric}",
+        mode="max",
+        patience=run.patience,
+        clip=run.clip,
+        precision=run.precision,
+        seed=run.seed,
+        config=config,
+        device=where.type,
+        progress=progress,
+        checkpoint_every_steps=checkpoint_every_steps,
+    )
+    load_weights(module, result.best_checkpoint)
+    test = evaluate(module, data.test, device=device, precision=run.precision)
+    metrics = {
+        **{name: value for name, value in result.best.items() if name.startswith("valid_")},
+        **{f"test_{name}": value for name, value in test.items()},
+        "epochs": len(result.history),
+        "best_epoch": result.best["epoch"],
+        "train_seconds": statistics.median(row["train_seconds"] for row in result.history),
+        "parameters": sum(p.numel() for p in module.parameters()),
+    }
+    record = run_record(
+        config,
+        metrics,
+        seed=run.seed,
+        seconds=result.seconds,
+        data={"name": data.name, "fingerprint": data.fingerprint},
+    )
+    write_json(folder / "record.json", record)
+    return record
+
+
+def repeat(
+    run: CodeRun, load: Load, folder: str | Path, seeds: Sequence[int], **options: Any
+) -> dict[str, Any]:
+    """Train with several seeds; metrics are means and standard deviations over them."""
+    folder = Path(folder)
+    data = load(run.edges, run.train_share)
+    records = [
+        train_code(replace(run, seed=seed), data, folder / f"seed{seed}", **options)
+        for seed in seeds
+    ]
+    values = {
+        name: [float(record["metrics"][name]) for record in records]
+        for name in records[0]["metrics"]
+    }
+    summary = {
+        "config": records[0]["config"],
+        "seeds": list(seeds),
+        "mean": {name: statistics.fmean(of) for name, of in values.items()},
+        "std": {name: statistics.stdev(of) if len(of) > 1 else None for name, of in values.items()},
+        "runs": records,
+    }
+    write_json(folder / "result.json", summary)
+    return summary
+
+
+def sweep(
+    run: CodeRun, load: Load, folder: str | Path, rates: Sequence[float], **options: Any
+) -> tuple[float, dict[float, float]]:
+    """The learning rate with the best validation metric on 15% of the training split, and the
+    metric of each."""
+    folder = Path(folder)
+    share = min(run.train_share, SWEEP_SHARE)
+    data = load(run.edges, share)
+    metric = f"valid_{KINDS[run.task].metric}"
+    scores = {}
+    for rate in rates:
+        trial = replace(run, learning_rate=rate, train_share=share)
+        record = train_code(trial, data, folder / f"rate{rate:g}", **options)
+        scores[rate] = float(record["metrics"][metric])
+    best = max(scores, key=lambda rate: scores[rate])
+    write_json(folder / "sweep.json", {"metric": metric, "best": best, "scores": scores})
+    return best, scores
+
+
+@torch.no_grad()
+def evaluate(
+    module: CodeTask, graphs: FlatGraphs, *, device: str = "auto", precision: str = "32"
+) -> dict[str, float]:
+    """Means over the graphs of all that a task reports."""
+    where = choose_device(device)
+    module.to(where).eval()
+    totals: dict[str, torch.Tensor] = {}
+    for batch in _evaluation_loader(graphs, module.encoder.is_recurrent, where):
+        with torch.autocast(where.type, torch.bfloat16, enabled=precision == "bf16"):
+            values = module.evaluate_batch(batch)
+        for name, value in values.items():
+            totals[name] = totals.get(name, 0.0) + value.double() * batch.num_graphs
+    return {name: float(total) / len(graphs) for name, total in totals.items()}
+
+
+def load_task(path: str | Path) -> CodeTask:
+    """The task of a checkpoint, with its weights, ready to evaluate."""
+    checkpoint = read_checkpoint(path)
+    settings = checkpoint.get("task")
+    if not isinstance(settings, dict) or settings.get("kind") not in KINDS:
+        raise ValueError(
+            f"expected a checkpoint of {' or '.join(KINDS)}, got {path}; train one with "
+            "`dagnn train tok`"
+        )
+    module = KINDS[settings["kind"]].from_settings(settings)
+    module.load_state_dict(checkpoint["state_dict"])
+    return module.eval()
+
+
+def choose_device(device: str) -> torch.device:
+    """``"cuda"`` if it is asked for, or for ``"auto"`` if it is there."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"expected device 'auto', 'cpu' or 'cuda', got {device!r}")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(device)
+
+
+def _make_task(run: CodeRun, data: CodeDataset) -> CodeTask:
+    torch.manual_seed(run.seed)
+    options: dict[str, Any] = {"edges": run.edges, "learning_rate": run.learning_rate}
+    if run.task == "tok":
+        return TokenPrediction(run.encoder, data.vocabulary, **options)
+    longest = int(data.train.column("longest_path").max())
+    return LongestPath(run.encoder, data.vocabulary, longest, **options)
+
+
+def _sample(graphs: FlatGraphs, limit: int | None, seed: int) -> FlatGraphs:
+    if limit is None or len(graphs) <= limit:
+        return graphs
+    return graphs.select(np.sort(np.random.default_rng(seed).permutation(len(graphs))[:limit]))
+
+
+def _resident(graphs: FlatGraphs, device: torch.device) -> FlatGraphs:
+    """The graphs with their attributes on the device, if they take no more than half of what is
+    free there."""
+    if device.type != "cuda":
+        return graphs
+    size = sum(graphs.column(name).nbytes for name in graphs.keys())  # noqa: SIM118
+    free, _ = torch.cuda.mem_get_info(device)
+    return graphs.to(device) if size < free / 2 else graphs
+
+
+def _training_loader(
+    run: CodeRun, graphs: FlatGraphs, recurrent: bool, device: torch.device
+) -> FlatLoader:
+    # Similar depths save a recurrent model most of its levels, but where depth is the label,
+    # batches of one class each would be bad to learn from.
+    sampler = (
+        DepthBucketSampler(graphs.depths, run.batch_size, seed=run.seed)
+        if recurrent and run.task == "tok"
+        else GraphBatchSampler(len(graphs), run.batch_size, seed=run.seed)
+    )
+    return FlatLoader(graphs, batch_sampler=sampler, device=device, schedule=recurrent)
+
+
+def _evaluation_loader(graphs: FlatGraphs, recurrent: bool, device: torch.device) -> FlatLoader:
+    order = torch.argsort(graphs.depths, stable=True).tolist()
+    chunks = [order[i : i + EVALUATION_BATCH] for i in range(0, len(order), EVALUATION_BATCH)]
+    return FlatLoader(graphs, batch_sampler=chunks, device=device, schedule=recurrent)

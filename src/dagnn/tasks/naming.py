@@ -1,0 +1,163 @@
+"""Names and vectors for functions that a model has never seen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from dagnn.datasets.code_dataset import graphs_of
+from dagnn.datasets.functions import FunctionGraph, functions_of
+from dagnn.graph.flat import FlatGraphs
+from dagnn.tasks.code_training import choose_device, load_task
+from dagnn.tasks.graph_task import CodeTask
+from dagnn.tasks.name_search import best_names, name_surprise
+from dagnn.tasks.token_prediction import TokenPrediction
+
+__all__ = ["FunctionNames", "Suggestion", "default_checkpoint", "embed", "name", "predict_names"]
+
+Result = TypeVar("Result")
+
+BATCH = 64  # functions
+CHUNK = 4096  # functions that are graphs at the same time
+TRAINED_BY_DEFAULT = Path("runs/tok/dagnn/seed0/best.ckpt")
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A name and its probability under the model."""
+
+    name: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class FunctionNames:
+    """What a model would call a function.
+
+    Args:
+        name: The name that it has.
+        qualified_name: With the classes and functions around it.
+        line: Where it begins.
+        suggestions: The most probable names, best first.
+        surprise: How little the model expected the given name: bits per word.
+    """
+
+    name: str
+    qualified_name: str
+    line: int
+    suggestions: list[Suggestion]
+    surprise: float
+
+
+def predict_names(
+    source: str, checkpoint: str | os.PathLike[str] | None = None, *, count: int = 5
+) -> list[FunctionNames]:
+    """Suggest names for all functions of some Python source code.
+
+    Methods, ``async`` functions and functions inside of functions are functions of their own; a
+    ``lambda``, which has no name, is only part of the function around it.
+
+    Args:
+        source: The text of a module. It is parsed, never executed.
+        checkpoint: Of a model trained with ``dagnn train tok``. By default that of the environment
+            variable ``DAGNN_CHECKPOINT``, or else ``runs/tok/dagnn/seed0/best.ckpt``.
+        count: The number of names for each function.
+
+    Raises:
+        SyntaxError: With line and column.
+    """
+    task = load_task(default_checkpoint(checkpoint))
+    return name(task, functions_of(source), count=count)
+
+
+def default_checkpoint(given: str | os.PathLike[str] | None = None) -> Path:
+    """Where the model is."""
+    path = Path(given or os.environ.get("DAGNN_CHECKPOINT") or TRAINED_BY_DEFAULT)
+    if not path.is_file():
+        raise ValueError(
+            f"expected the checkpoint of a model at {path}; train one with `dagnn train tok`, or "
+            "name one with --checkpoint or in DAGNN_CHECKPOINT"
+        )
+    return path
+
+
+def name(
+    task: CodeTask, functions: Sequence[FunctionGraph], *, count: int = 5, device: str = "auto"
+) -> list[FunctionNames]:
+    """Suggest names for parsed functions, in their order."""
+    if not isinstance(task, TokenPrediction):
+        raise ValueError(f"expected a model trained on tok, got one trained on {task.kind}")
+    tokens = task.vocabulary.tokens
+    unknown, eos = len(tokens) - 2, len(tokens) - 1
+    if not 1 <= count <= unknown:
+        raise ValueError(f"expected 1 to {unknown} names for each function, got {count}")
+
+    def search(batch: Batch) -> tuple[list[Any], list[Any], list[float]]:
+        log_probability = task(batch).float().log_softmax(-1)
+        best = best_names(log_probability, count, unknown, eos)
+        surprise = name_surprise(log_probability, batch.tokens, eos)
+        return best.tokens.tolist(), best.log_probability.exp().tolist(), surprise.tolist()
+
+    out: dict[int, FunctionNames] = {}
+    for places, (names, probabilities, surprises) in _results(task, functions, device, search):
+        for i, place in enumerate(places):
+            function = functions[place]
+            suggestions = [
+                Suggestion("_".join(tokens[t] for t in words if t != eos), probability)
+                for words, probability in zip(names[i], probabilities[i], strict=True)
+            ]
+            out[place] = FunctionNames(
+                function.name, function.qualified_name, function.line, suggestions, surprises[i]
+            )
+    return [out[place] for place in range(len(functions))]
+
+
+def embed(task: CodeTask, functions: Sequence[FunctionGraph], *, device: str = "auto") -> Tensor:
+    """One vector per parsed function, in their order: what the classifiers see. ``[F, C]``"""
+    out = torch.empty(len(functions), task.encoder.out_channels)
+    for places, vectors in _results(task, functions, device, task.encoder):
+        out[places] = vectors.float().cpu()
+    return out
+
+
+def _results(
+    task: CodeTask,
+    functions: Sequence[FunctionGraph],
+    device: str,
+    work: Callable[[Batch], Result],
+) -> Iterator[tuple[list[int], Result]]:
+    """What :obj:`work` makes of batches of functions of similar depth, and which functions they
+    are.
+
+    On the CPU, each thread works on a batch of its own: the levels of a batch are too small to be
+    shared by threads.
+    """
+    where = choose_device(device)
+    task.to(where).eval()
+    threads = torch.get_num_threads()
+    workers = threads if where.type == "cpu" else 1
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            for start in range(0, len(functions), CHUNK):
+                graphs = graphs_of(functions[start : start + CHUNK], task.vocabulary, task.edges)
+                order = torch.argsort(graphs.depths, stable=True).tolist()
+                chunks = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
+
+                def run(chunk: list[int], graphs: FlatGraphs = graphs) -> Result:
+                    schedule = task.encoder.is_recurrent
+                    with torch.inference_mode():
+                        return work(graphs.batch(chunk, schedule=schedule, device=where))
+
+                for chunk, result in zip(chunks, pool.map(run, chunks), strict=True):
+                    yield [start + place for place in chunk], result
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,17 @@
+"""The fitting loop: training that can be killed, resumed, watched and reported."""
+
+from dagnn.training.checkpoints import load_weights, read_checkpoint
+from dagnn.training.fit import FitResult, Plateau, fit
+from dagnn.training.guard import NonFiniteLossError
+from dagnn.training.record import run_record, write_json
+
+__all__ = [
+    "FitResult",
+    "NonFiniteLossError",
+    "Plateau",
+    "fit",
+    "load_weights",
+    "read_checkpoint",
+    "run_record",
+    "write_json",
+]

@@ -1,0 +1,268 @@
+"""The callback that keeps the books of a run: losses, metrics, checkpoints, when to stop."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from torch import Tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.tensorboard import SummaryWriter
+
+from dagnn.training.checkpoints import write_atomically
+from dagnn.training.guard import INTERVAL, EpochLosses, NonFiniteLossError
+from dagnn.training.progress import Display
+
+__all__ = ["Bookkeeper", "Plateau"]
+
+
+class Plateau(NamedTuple):
+    """Multiply the learning rate by :obj:`factor` when the monitored number has not improved for
+    more than :obj:`patience` epochs, as :class:`torch.optim.lr_scheduler.ReduceLROnPlateau`."""
+
+    patience: int = 10
+    factor: float = 0.1
+
+
+class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other callbacks
+    """All that happens around the steps of :func:`dagnn.training.fit`; see there.
+
+    What it knows is part of each checkpoint, so that a resumed run goes on as if nothing had
+    happened. A checkpoint is written at the end of an epoch, after ``best.ckpt``: a run that is
+    killed between the two repeats the epoch, and comes to the same best.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        loader: Any,
+        config: dict[str, Any],
+        *,
+        epochs: int,
+        monitor: str,
+        mode: str,
+        patience: int | None,
+        plateau: Plateau | None,
+        clip: float | None,
+        seed: int,
+        checkpoint_every_steps: int | None,
+        display: Display,
+    ) -> None:
+        self.folder, self.loader, self.config = folder, loader, config
+        self.epochs, self.monitor, self.mode = epochs, monitor, mode
+        self.patience, self.plateau, self.clip, self.seed = patience, plateau, clip, seed
+        self.checkpoint_every_steps = checkpoint_every_steps
+        self.display = display
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Any] | None = None  # the row of the best epoch
+        self.finished = ""  # why
+        self._losses = EpochLosses()
+        self._scheduler: ReduceLROnPlateau | None = None
+        self._scheduler_state: dict[str, Any] | None = None
+        self._writer: SummaryWriter | None = None
+        self._elapsed = 0.0  # seconds of this epoch before an interruption
+        self._train_seconds: float | None = None  # of this epoch, if it is in validation
+        self._began = time.perf_counter()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "history": self.history,
+            "best": self.best,
+            "finished": self.finished,
+            "losses": self._losses.read(),
+            "scheduler": None if self._scheduler is None else self._scheduler.state_dict(),
+            "elapsed": self._seconds(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.history, self.best = state_dict["history"], state_dict["best"]
+        self.finished = state_dict["finished"]
+        self._losses.restore(state_dict["losses"])
+        self._scheduler_state = state_dict["scheduler"]
+        self._elapsed = state_dict["elapsed"]
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint["config"] = self.config
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.plateau is not None:
+            self._scheduler = ReduceLROnPlateau(
+                trainer.optimizers[0],
+                mode="min" if self.mode == "min" else "max",
+                patience=self.plateau.patience,
+                factor=self.plateau.factor,
+            )
+            if self._scheduler_state is not None:
+                self._scheduler.load_state_dict(self._scheduler_state)
+        if trainer.is_global_zero:
+            step = trainer.current_epoch * len(self.loader) + len(self._losses)
+            self._writer = SummaryWriter(self.folder / "tensorboard", purge_step=step)
+        self._begin(trainer, pl_module)
+        self.display.start()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._losses.clear()
+        self._elapsed, self._train_seconds = 0.0, None
+        self._begin(trainer, pl_module)
+
+    def _begin(self, trainer: Trainer, module: LightningModule) -> None:
+        self._began = time.perf_counter()
+        self._losses.start(len(self.loader), module.device)
+        self.display.epoch(trainer.current_epoch, len(self.loader), len(self._losses))
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.current_epoch * len(self.loader) + batch_idx
+        words = f"{self.seed} {trainer.global_rank} {step}".encode()
+        seed = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest())
+        # Not torch.manual_seed: it reaches for every kind of device, at a millisecond a call.
+        torch.default_generator.manual_seed(seed)
+        if pl_module.device.type == "cuda":
+            torch.cuda.default_generators[pl_module.device.index].manual_seed(seed)
+
+    def on_before_backward(
+        self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
+    ) -> None:
+        # Where looking costs nothing, a bad step is found before it changes the weights.
+        if loss.device.type == "cpu" and not bool(loss.isfinite()):
+            self._fail(trainer, pl_module, len(self._losses), float(loss.detach()))
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: Any
+    ) -> None:
+        if self.clip is not None:
+            torch.nn.utils.clip_grad_norm_(pl_module.parameters(), self.clip)
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        self._losses.add(outputs["loss"])
+        done = batch_idx + 1
+        self.display.advance()
+        if done % INTERVAL == 0:
+            self._check(trainer, pl_module)
+            recent = float(self._losses.read()[-INTERVAL:].mean())
+            self.display.show({"loss": recent, **self._monitored()})
+            self._log({"loss": recent}, trainer.current_epoch * len(self.loader) + batch_idx)
+        # The end of an epoch has a checkpoint of its own, after validation.
+        every = self.checkpoint_every_steps
+        if every is not None and done % every == 0 and done < len(self.loader):
+            self._check(trainer, pl_module)
+            trainer.save_checkpoint(self.folder / "last.ckpt")
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._check(trainer, pl_module)  # which waits for the device
+        self._train_seconds = self._seconds()
+
+    def _seconds(self) -> float:
+        """Of this epoch."""
+        return self._elapsed + time.perf_counter() - self._began
+
+    def _monitored(self) -> dict[str, float]:
+        if not self.history or self.monitor == "loss":
+            return {}
+        return {self.monitor: self.history[-1][self.monitor]}
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._check(trainer, pl_module)
+        losses = self._losses.read().double()
+        loss = trainer.strategy.reduce(losses.mean().to(pl_module.device), reduce_op="mean")
+        row: dict[str, Any] = {
+            "epoch": trainer.current_epoch,
+            "step": (trainer.current_epoch + 1) * len(self.loader),
+            "loss": float(loss),
+            "learning_rate": float(trainer.optimizers[0].param_groups[0]["lr"]),
+            **{name: float(value) for name, value in trainer.callback_metrics.items()},
+            "train_seconds": self._train_seconds or self._seconds(),
+            "seconds": self._seconds(),
+        }
+        if self.monitor not in row:
+            raise ValueError(
+                f"expected monitor to be one of {', '.join(row)}, got {self.monitor!r}; a metric "
+                "is monitored under the name by which validation_step logs it"
+            )
+        self.history.append(row)
+        improved = self.best is None or self._is_better(row[self.monitor], self.best[self.monitor])
+        if improved:
+            self.best = row
+        self._decide(trainer, row)
+        self._log(row, row["step"] - 1)
+        self.display.line(row, improved)
+        if trainer.is_global_zero:
+            if improved:
+                self._write_weights(pl_module, "best.ckpt", row)
+            lines = "".join(json.dumps(row) + "\n" for row in self.history)
+            write_atomically(self.folder / "metrics.jsonl", lambda f: f.write(lines.encode()))
+        trainer.save_checkpoint(self.folder / "last.ckpt")
+
+    def _is_better(self, score: float, best: float) -> bool:
+        if math.isnan(best):
+            return not math.isnan(score)
+        return score < best if self.mode == "min" else score > best
+
+    def _decide(self, trainer: Trainer, row: dict[str, Any]) -> None:
+        """Lower the learning rate, or stop."""
+        assert self.best is not None
+        if self._scheduler is not None:
+            self._scheduler.step(row[self.monitor])
+        if self.patience is not None and row["epoch"] - self.best["epoch"] >= self.patience:
+            self.finished = f"no better {self.monitor} for {self.patience} epochs"
+            trainer.should_stop = True
+        if row["epoch"] + 1 == self.epochs:
+            self.finished = f"all {self.epochs} epochs"
+
+    def _log(self, values: dict[str, Any], step: int) -> None:
+        if self._writer is not None:
+            for name, value in values.items():
+                if name not in ("epoch", "step"):
+                    self._writer.add_scalar(name, value, step)
+
+    def _write_weights(self, module: LightningModule, name: str, facts: dict[str, Any]) -> None:
+        checkpoint = {"state_dict": module.state_dict(), "config": self.config, "row": facts}
+        module.on_save_checkpoint(checkpoint)
+        write_atomically(self.folder / name, lambda file: torch.save(checkpoint, file))
+
+    def _check(self, trainer: Trainer, module: LightningModule) -> None:
+        bad = self._losses.first_non_finite()
+        if bad is not None:
+            self._fail(trainer, module, *bad)
+
+    def _fail(self, trainer: Trainer, module: LightningModule, batch: int, loss: float) -> None:
+        epoch = trainer.current_epoch
+        graphs = None
+        if hasattr(self.loader, "graphs_of"):
+            graphs = self.loader.graphs_of(epoch, batch)
+        step = epoch * len(self.loader) + batch
+        facts = {"loss": loss, "step": step, "epoch": epoch, "batch": batch, "graphs": graphs}
+        name = (
+            "non_finite.ckpt"
+            if trainer.global_rank == 0
+            else f"non_finite_{trainer.global_rank}.ckpt"
+        )
+        self._write_weights(module, name, facts)
+        raise NonFiniteLossError(loss, step, epoch, batch, graphs, str(self.folder / name))
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.display.stop()
+        if self._writer is not None:
+            self._writer.close()
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        self.teardown(trainer, pl_module, "fit")

@@ -1,0 +1,77 @@
+"""Files that appear as a whole or not at all, and are read without executing anything."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from lightning.fabric.plugins.io import CheckpointIO
+from torch import nn
+
+__all__ = ["AtomicCheckpointIO", "load_weights", "read_checkpoint", "write_atomically"]
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+    """Let :obj:`write` fill a temporary file in the same folder, then give it its name."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(unfinished, 0o644)
+        os.replace(unfinished, path)
+    except BaseException:
+        Path(unfinished).unlink(missing_ok=True)
+        raise
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A checkpoint, on the CPU; only tensors, numbers, words and collections of them are read.
+
+    Raises:
+        ValueError: If the file is no such checkpoint, or is damaged.
+    """
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"expected a checkpoint, got {os.fspath(path)}: {reason}") from error
+    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+        raise ValueError(
+            f"expected a checkpoint with a state_dict, got {os.fspath(path)} with "
+            f"{type(checkpoint).__name__}; best.ckpt and last.ckpt of a run are checkpoints"
+        )
+    return checkpoint
+
+
+def load_weights(module: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Give a module the weights of a checkpoint, such as a run's ``best.ckpt``."""
+    try:
+        module.load_state_dict(read_checkpoint(path)["state_dict"])
+    except RuntimeError as error:
+        raise ValueError(f"{os.fspath(path)} holds another model: {error}") from error
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """How Lightning writes and reads checkpoints here."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        write_atomically(path, lambda file: torch.save(checkpoint, file))
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = True
+    ) -> dict[str, Any]:
+        return read_checkpoint(path)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink(missing_ok=True)

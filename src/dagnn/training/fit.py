@@ -1,0 +1,281 @@
+"""Fit a Lightning module: resumable, reproducible, watched."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+from dagnn.training.bookkeeper import Bookkeeper, Plateau
+from dagnn.training.checkpoints import AtomicCheckpointIO, load_weights, read_checkpoint
+from dagnn.training.guard import INTERVAL
+from dagnn.training.progress import Display
+from dagnn.training.record import write_json
+
+__all__ = ["FitResult", "Plateau", "fit"]
+
+PRECISIONS = {"32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed"}
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What :func:`fit` did.
+
+    Args:
+        folder: Where everything is.
+        history: One row per epoch: ``epoch``, ``step``, ``loss`` (mean over the training steps),
+            ``learning_rate``, what validation logged, ``train_seconds`` (without validation) and
+            ``seconds``.
+        best: The row of the epoch whose weights are in ``best.ckpt``.
+        finished: Why it ended.
+    """
+
+    folder: Path
+    history: list[dict[str, Any]]
+    best: dict[str, Any]
+    finished: str
+
+    @property
+    def best_checkpoint(self) -> Path:
+        return self.folder / "best.ckpt"
+
+    @property
+    def last_checkpoint(self) -> Path:
+        return self.folder / "last.ckpt"
+
+    @property
+    def seconds(self) -> float:
+        return float(sum(row["seconds"] for row in self.history))
+
+
+def fit(
+    module: LightningModule,
+    train: Iterable[Any],
+    valid: Iterable[Any] | None = None,
+    *,
+    folder: str | os.PathLike[str],
+    epochs: int,
+    monitor: str = "loss",
+    mode: str = "min",
+    patience: int | None = None,
+    plateau: Plateau | None = None,
+    clip: float | None = None,
+    precision: str = "32",
+    seed: int = 0,
+    config: dict[str, Any],
+    device: str = "auto",
+    progress: bool = True,
+    checkpoint_every_steps: int | None = None,
+) -> FitResult:
+    r"""Train a module with Lightning's Trainer until the last epoch, or until it stops improving.
+
+    The folder then holds ``config.json``; ``best.ckpt`` (weights of the epoch with the best
+    :obj:`monitor`) and ``last.ckpt`` (weights and all that is needed to go on), both readable with
+    :func:`dagnn.training.read_checkpoint`, which executes nothing; ``metrics.jsonl``, a row per
+    epoch; and ``tensorboard/``. Every file appears as a whole or not at all.
+
+    **Resuming.** Called again with the same folder and config, a run that was interrupted, or
+    killed, goes on from ``last.ckpt``, and on the CPU it ends with the very weights of a run that
+    was not; a finished one returns at once. Another config is refused. For this
+
+    * the weights of a new module must follow from :obj:`config` (seed before making it);
+    * :obj:`train` has a length, ``state_dict`` and ``load_state_dict``, and its batches follow from
+      a seed and the epoch, as those of :class:`dagnn.FlatLoader`; if it also has ``set_epoch``,
+      that is found as ``train.sampler.set_epoch``;
+    * what is random in a step follows from torch's generators: they are seeded before every step
+      from :obj:`seed`, the step's number and the rank.
+
+    **The module.** ``training_step`` returns the loss, ``validation_step`` logs its metrics with
+    ``self.log(name, value, batch_size=…)``. Losses are recorded for it: logging in
+    ``training_step`` would only cost time. Batches come as the loaders make them; a module whose
+    batches are already on its device should return them as they are from
+    ``transfer_batch_to_device``. With ``automatic_optimization = False`` a module makes its steps
+    itself, for example by replaying a CUDA graph: it returns the loss (it is copied at once, so
+    the graph may reuse its memory), clips gradients itself, and should call ``step`` of
+    ``self.optimizers()``, or else ``trainer.global_step`` does not advance. Whatever it wants to
+    keep in checkpoints is added in ``on_save_checkpoint``: tensors, numbers, words.
+
+    Losses stay on the device and are looked at every 50 steps, before each checkpoint and after
+    each epoch. One that is NaN or infinite ends the run (:class:`NonFiniteLossError`) and leaves
+    ``non_finite.ckpt`` with the weights, the step and the indices of the batch's graphs, if
+    ``train.graphs_of(epoch, batch)`` tells them; ``last.ckpt`` is always from before that step.
+
+    Args:
+        module: The module, with its optimizer. It ends with the last weights; for the best call
+            ``load_weights(module, result.best_checkpoint)``.
+        train: The training batches.
+        valid: The validation batches, gone through after every epoch.
+        folder: Where the run is kept. It is made if it is not there.
+        epochs: The largest number of epochs.
+        monitor: The number that says which epoch is best: ``"loss"``, the mean training loss, or a
+            name that ``validation_step`` logs.
+        mode: Whether it should be small, ``"min"``, or large, ``"max"``.
+        patience: Stop after this many epochs without improvement.
+        plateau: When to lower the learning rate; see :class:`Plateau`.
+        clip: The largest norm of the gradient.
+        precision: ``"32"``; ``"tf32"`` to let a GPU round the factors of products; or ``"bf16"``
+            for autocast to bfloat16.
+        seed: Of all randomness in the steps.
+        config: What the run is: numbers, words, lists and dictionaries. Stored in ``config.json``
+            and under ``"config"`` in the checkpoints, together with the settings above.
+        device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for CUDA if it is there.
+        progress: Whether to show a bar and a line per epoch on stderr.
+        checkpoint_every_steps: Write ``last.ckpt`` also during an epoch, after so many steps.
+
+    Raises:
+        ValueError: If the folder holds a run with another config; the difference is named.
+        NonFiniteLossError: See above.
+    """
+    if epochs < 1:
+        raise ValueError(f"expected epochs >= 1, got {epochs}")
+    if mode not in ("min", "max"):
+        raise ValueError(f"expected mode 'min' or 'max', got {mode!r}")
+    if precision not in PRECISIONS:
+        raise ValueError(f"expected precision {', '.join(PRECISIONS)}, got {precision!r}")
+    folder = Path(folder)
+    settings = {
+        "epochs": epochs,
+        "monitor": monitor,
+        "mode": mode,
+        "patience": patience,
+        "plateau": None if plateau is None else plateau._asdict(),
+        "clip": clip,
+        "precision": precision,
+        "seed": seed,
+    }
+    config = {**config, "fit": settings}
+    _claim(folder, config)
+    last = folder / "last.ckpt"
+    bookkeeper = Bookkeeper(
+        folder,
+        train,
+        config,
+        epochs=epochs,
+        monitor=monitor,
+        mode=mode,
+        patience=patience,
+        plateau=plateau,
+        clip=clip,
+        seed=seed,
+        checkpoint_every_steps=checkpoint_every_steps,
+        display=Display(progress, epochs),
+    )
+    state = read_checkpoint(last)["callbacks"]["Bookkeeper"] if last.exists() else None
+    if state is not None and state["finished"]:
+        bookkeeper.load_state_dict(state)
+        load_weights(module, last)
+    else:
+        with _quiet(), matmul_precision(precision):
+            trainer = Trainer(
+                accelerator=_accelerator(device),
+                devices=1,
+                precision=PRECISIONS[precision],  # type: ignore[arg-type]
+                max_epochs=epochs,
+                callbacks=[bookkeeper],
+                plugins=[AtomicCheckpointIO()],
+                logger=False,
+                log_every_n_steps=INTERVAL,
+                num_sanity_val_steps=0,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                use_distributed_sampler=False,
+                default_root_dir=folder,
+            )
+            with _interruptible(trainer):
+                trainer.fit(
+                    module, train, valid, ckpt_path=last if state else None, weights_only=True
+                )
+    assert bookkeeper.best is not None
+    return FitResult(folder, bookkeeper.history, bookkeeper.best, bookkeeper.finished)
+
+
+def _accelerator(device: str) -> str:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"expected device 'auto', 'cpu' or 'cuda', got {device!r}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("expected a CUDA device, but torch finds none; use device='cpu'")
+    return device
+
+
+def _claim(folder: Path, config: dict[str, Any]) -> None:
+    """Write the config, or see that it is the one that is there."""
+    path = folder / "config.json"
+    config = json.loads(json.dumps(config, allow_nan=False))  # tuples become lists
+    if not path.exists():
+        write_json(path, config)
+        return
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"expected the config of a run, got {path}: {error}") from error
+    differences = list(_differences(stored, config))
+    if differences:
+        raise ValueError(
+            f"{folder} holds a run with another config: {'; '.join(differences)}. Choose another "
+            "folder, or remove this one"
+        )
+
+
+def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in dict.fromkeys([*there, *here]):
+            inner = f"{name}.{key}" if name else str(key)
+            yield from _differences(there.get(key), here.get(key), inner)
+    elif there != here:
+        yield f"{name} is {there!r} there and {here!r} here"
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Let products of float32 round their factors to TF32, for ``"tf32"``, or not."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Lightning's announcements: what a user should know is on the progress display."""
+    loggers = [logging.getLogger(f"lightning.{part}") for part in ("pytorch", "fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning\.|torch\.utils\.tensorboard")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _interruptible(trainer: Trainer) -> Iterator[None]:
+    """Let Ctrl-C be a KeyboardInterrupt: Lightning exits the process, and ignores the next one."""
+    in_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as error:
+        if trainer.interrupted:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        if in_main:
+            signal.signal(signal.SIGINT, handler)

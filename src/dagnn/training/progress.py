@@ -1,0 +1,62 @@
+"""What a person sees while a model trains: a bar, and a line per epoch, on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+__all__ = ["Display"]
+
+
+class Display:
+    """The bar of an epoch and the lines of the past ones; without :obj:`shown`, nothing."""
+
+    def __init__(self, shown: bool, epochs: int) -> None:
+        self.epochs = epochs
+        self._console = Console(stderr=True, quiet=not shown, soft_wrap=True)
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None, epoch="", text="")
+
+    def start(self) -> None:
+        self._bar.start()
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+    def epoch(self, epoch: int, steps: int, done: int) -> None:
+        self._bar.reset(
+            self._task, total=steps, completed=done, epoch=f"{epoch + 1}/{self.epochs}", text=""
+        )
+
+    def advance(self) -> None:
+        self._bar.advance(self._task)
+
+    def show(self, values: Mapping[str, float]) -> None:
+        """Beside the bar."""
+        self._bar.update(self._task, text=_words(values))
+
+    def line(self, row: Mapping[str, Any], best: bool) -> None:
+        """An epoch that is over."""
+        hidden = ("epoch", "step", "learning_rate", "train_seconds", "seconds")
+        values = {name: value for name, value in row.items() if name not in hidden}
+        self._console.print(
+            f"epoch {row['epoch'] + 1}/{self.epochs}  {_words(values)}  "
+            f"{row['seconds']:.1f} s{'  (best)' if best else ''}",
+            markup=False,
+            highlight=False,
+        )
+
+
+def _words(values: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {value:.4g}" for name, value in values.items())

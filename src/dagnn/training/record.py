@@ -1,0 +1,88 @@
+"""What a result is worth nothing without: its config, versions, hardware, commit and time."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dagnn.training.checkpoints import write_atomically
+
+__all__ = ["run_record", "write_json"]
+
+PACKAGES = ("dagnn", "torch", "torch_geometric", "lightning", "numpy", "triton")
+
+
+def run_record(
+    config: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    *,
+    seed: int,
+    seconds: float,
+    data: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A result and what led to it, as it stands in a JSON file.
+
+    Args:
+        config: What was run.
+        metrics: What came out.
+        seed: Of all that was random.
+        seconds: How long it took.
+        data: The name and the fingerprint of the data.
+    """
+    return {
+        "config": dict(config),
+        "seed": seed,
+        "metrics": dict(metrics),
+        "data": dict(data),
+        "seconds": round(seconds, 3),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "hardware": _hardware(),
+    }
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write a JSON file; it appears only when it is complete."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:  # such as triton, where there is no GPU
+            continue
+    return versions
+
+
+def _hardware() -> dict[str, Any]:
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"machine": platform.machine(), "cpus": os.cpu_count(), "gpu": gpu}
+
+
+def _commit() -> str | None:
+    """The commit of the repository in which this code lies, with a mark if files differ from it."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):  # installed without git, or without a repository
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,116 @@
+"""dagnn train tok and lp, evaluate, name and embed, one after the other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from dagnn.cli import app
+from tests.tasks.small_code import functions, write_parquet
+
+SMALL = ["--epochs", "1", "--channels", "8", "--batch-size", "16", "--device", "cpu"]
+
+
+def run(*arguments: object, status: int = 0) -> str:
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == status, result.output
+    return result.stdout if status == 0 else result.output
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "small.parquet"
+    write_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def checkpoint(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("tok")
+    run("train", "tok", "--data", corpus, "--out", out, *SMALL)
+    return out / "seed0" / "best.ckpt"
+
+
+def test_train_tok_prints_the_comparison(corpus: Path, tmp_path: Path) -> None:
+    out = run("train", "tok", "--data", corpus, "--out", tmp_path, "--seeds", 2, *SMALL)
+    for word in ("dagnn", "Node2Token", "TargetInGraph", "best achievable", "±"):
+        assert word in out
+    assert (tmp_path / "seed1" / "record.json").exists()
+
+
+def test_train_lp_with_ablations(corpus: Path, tmp_path: Path) -> None:
+    ablations = ["--aggregator", "gated_sum", "--pool", "all", "--bidirectional", "--layers", "3"]
+    text = run("train", "lp", "--data", corpus, "--out", tmp_path, "--json", *SMALL, *ablations)
+    result = json.loads(text)
+    encoder = result["config"]["encoder"]
+    assert (encoder["aggregator"], encoder["pool"], encoder["layers"]) == ("gated_sum", "all", 3)
+    assert encoder["bidirectional"]
+    assert result["config"]["edges"] == "ast"
+    assert "MajorityInValid" in result["baselines"]
+
+
+def test_another_config_is_refused(corpus: Path, checkpoint: Path) -> None:
+    folder = checkpoint.parents[1]
+    with pytest.raises(ValueError, match=r"encoder\.model is 'dagnn' there and 'gcn' here"):
+        run("train", "tok", "--model", "gcn", "--data", corpus, "--out", folder, *SMALL)
+
+
+def test_evaluate(corpus: Path, checkpoint: Path) -> None:
+    text = run("evaluate", checkpoint, "--data", corpus, "--json", "--device", "cpu")
+    values = json.loads(text)
+    record = json.loads((checkpoint.parent / "record.json").read_text())
+    assert values["f1"] == pytest.approx(record["metrics"]["test_f1"])
+    assert values["functions"] == len(functions()) - 60
+    assert "f1" in run("evaluate", checkpoint, "--data", corpus, "--split", "valid")
+    with pytest.raises(ValueError, match="a split of train, valid, test"):
+        run("evaluate", checkpoint, "--data", corpus, "--split", "dev")
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "a.py").write_text("def get_name(name):\n    return name\n\ndef xyz(user): del user")
+    (folder / "b.py").write_text("class A:\n    def count(self): return len(self)")
+    return folder
+
+
+def test_name(checkpoint: Path, sources: Path) -> None:
+    lines = run("name", sources, "--checkpoint", checkpoint).splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith(f"{sources / 'a.py'}:1: get_name")
+    assert lines[0].count("%") == 3
+    report = json.loads(
+        run("name", sources, "--checkpoint", checkpoint, "--surprise", "--json", "-n", 2)
+    )
+    surprises = [row["surprise"] for row in report]
+    assert surprises == sorted(surprises, reverse=True)
+    assert {row["qualified_name"] for row in report} == {"get_name", "xyz", "A.count"}
+    assert len(report[0]["suggestions"]) == 2
+
+
+def test_name_tells_where_a_file_is_wrong(checkpoint: Path, sources: Path) -> None:
+    bad = sources / "bad.py"
+    bad.write_text("x = 1\ndef f(:\n")
+    result = CliRunner().invoke(app, ["name", str(sources), "--checkpoint", str(checkpoint)])
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 3
+    assert f"{bad}:2:7: syntax error" in result.stderr
+    assert f"{bad}:2:7" in run("name", bad, "--checkpoint", checkpoint, status=1)
+
+
+def test_embed(checkpoint: Path, sources: Path, tmp_path: Path) -> None:
+    run("embed", sources, "--checkpoint", checkpoint, "--out", tmp_path / "x.npy")
+    vectors = np.load(tmp_path / "x.npy")
+    assert vectors.shape == (3, 8)
+    run("embed", sources, "--checkpoint", checkpoint, "--out", tmp_path / "x.parquet")
+    table = pq.read_table(tmp_path / "x.parquet").to_pydict()
+    assert table["name"] == ["get_name", "xyz", "A.count"]
+    assert np.array(table["vector"], dtype=np.float32) == pytest.approx(vectors)
+    with pytest.raises(ValueError, match=r"\.parquet or \.npy"):
+        run("embed", sources, "--checkpoint", checkpoint, "--out", tmp_path / "x.csv")

@@ -1,0 +1,129 @@
+"""The baselines' layers against loops over neighbours."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from dagnn.nn.mpnn import GGNN, MPNN, PoolingMPNN
+from dagnn.nn.mpnn_convs import GATLayer, GCNLayer, GINLayer, TwoWayEdges, make_conv
+
+C = 8
+EDGES = torch.tensor([[0, 0, 1, 4, 4], [1, 2, 2, 5, 6]])
+TYPES = torch.tensor([0, 0, 1, 0, 1])
+BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1])  # node 3 has no neighbour
+N, G = 7, 2
+
+
+def neighbours(v: int) -> list[tuple[int, list[float]]]:
+    """The neighbours of a node, and the bits (type, direction) of the edges that lead from them."""
+    edges = list(zip(*EDGES.tolist(), TYPES.tolist(), strict=True))
+    along = [(u, [float(t), 0.0]) for u, w, t in edges if w == v]
+    against = [(w, [float(t), 1.0]) for u, w, t in edges if u == v]
+    return along + against
+
+
+@pytest.fixture
+def edges() -> TwoWayEdges:
+    return TwoWayEdges.of(EDGES, TYPES, N)
+
+
+def test_inverse_edges(edges: TwoWayEdges) -> None:
+    assert edges.source.tolist() == [0, 0, 1, 4, 4, 1, 2, 2, 5, 6]
+    assert edges.target.tolist() == [1, 2, 2, 5, 6, 0, 0, 1, 4, 4]
+    assert edges.kind.tolist() == [0, 0, 2, 0, 2, 1, 1, 3, 1, 3]
+    assert edges.degree.tolist() == [len(neighbours(v)) + 1 for v in range(N)]
+
+
+def test_gcn(edges: TwoWayEdges) -> None:
+    layer, x = GCNLayer(C), torch.randn(N, C)
+    h, degree = layer.lin(x), [len(neighbours(v)) + 1 for v in range(N)]
+    expected = []
+    for v in range(N):
+        out = (h[v] + layer.root.weight[0]).relu() / degree[v]
+        for u, bits in neighbours(v):
+            message = (h[u] + layer.messages.lin(torch.tensor(bits))).relu()
+            out = out + message / (degree[u] * degree[v]) ** 0.5
+        expected.append(out)
+    assert torch.allclose(layer(x, edges), torch.stack(expected), atol=1e-6)
+
+
+def test_gin(edges: TwoWayEdges) -> None:
+    layer, x = GINLayer(C).eval(), torch.randn(N, C)
+    with torch.no_grad():
+        layer.eps.fill_(0.3)
+    expected = []
+    for v in range(N):
+        out = 1.3 * x[v]
+        for u, bits in neighbours(v):
+            out = out + (x[u] + layer.messages.lin(torch.tensor(bits))).relu()
+        expected.append(layer.mlp(out.unsqueeze(0))[0])
+    assert torch.allclose(layer(x, edges), torch.stack(expected), atol=1e-6)
+
+
+def test_ggnn() -> None:
+    model, x = GGNN(C, num_layers=2), torch.randn(N, C)
+    weights = model.lin.weight.view(4, C, C)
+    biases = model.lin.bias.view(4, C)
+    h = x
+    for _ in range(2):
+        total = torch.zeros(N, C)
+        for v in range(N):
+            for u, (kind, direction) in neighbours(v):
+                k = int(2 * kind + direction)
+                total[v] = total[v] + weights[k] @ h[u] + biases[k]
+        h = model.cell(total, h)
+    joined = torch.cat([h, x], 1)
+    rows = model.gate(joined).sigmoid() * model.map(joined).tanh()
+    expected = torch.stack([rows[:4].sum(0), rows[4:].sum(0)])
+    assert torch.allclose(model(x, EDGES, TYPES, BATCH, G), expected, atol=1e-5)
+
+
+def test_mean_over_the_nodes() -> None:
+    model, x = MPNN(C, 1, "gcn").eval(), torch.randn(N, C)
+    h = model.norms[0](model.convs[0](x, TwoWayEdges.of(EDGES, TYPES, N)))
+    expected = torch.stack([h[:4].mean(0), h[4:].mean(0)])
+    assert torch.allclose(model(x, EDGES, TYPES, BATCH, G), expected, atol=1e-6)
+
+
+def test_virtual_node_joins_what_no_edge_does() -> None:
+    x = torch.randn(N, C)
+
+    def reach(model: MPNN) -> Tensor:
+        """Whether the other nodes of its graph see node 3, which has no edge."""
+        moved = x.clone().requires_grad_()
+        hidden: list[Tensor] = []
+        model.norms[-1].register_forward_hook(lambda *call: hidden.append(call[2]))
+        model.eval()(moved, EDGES, TYPES, BATCH, G)
+        (grad,) = torch.autograd.grad(hidden[0][[0, 1, 2]].sum(), moved)
+        return grad[3].abs().sum()
+
+    assert float(reach(MPNN(C, 3, "gcn"))) == 0.0
+    assert float(reach(MPNN(C, 3, "gcn", virtual_node=True))) > 0.0
+
+
+@pytest.mark.parametrize("pool", ["sag", "asap"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_pooling_drops_a_fifth_of_the_nodes(pool: str) -> None:
+    model = PoolingMPNN(C, 5, pool)
+    sizes: list[int] = []
+    for conv in model.convs:
+        conv.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    out = model(torch.randn(N, C), EDGES, TYPES, BATCH, G)
+    assert out.shape == (G, C)
+    # ceil(0.8 * 4) + ceil(0.8 * 3) = 7: nothing goes from graphs as small as these
+    assert sizes == [7, 7, 7, 7, 7]
+    long = torch.stack([torch.arange(19), torch.arange(1, 20)])
+    sizes.clear()
+    model(torch.randn(20, C), long, torch.zeros(19, dtype=torch.long), torch.zeros(20).long(), 1)
+    assert sizes == [20, 20, 16, 16, 13]
+
+
+def test_bad_names() -> None:
+    with pytest.raises(ValueError, match="gcn, gin, gat"):
+        make_conv("cnn", C)
+    with pytest.raises(ValueError, match="'sag' or 'asap'"):
+        PoolingMPNN(C, 3, "max")
+    with pytest.raises(ValueError, match="divisible by 4"):
+        GATLayer(7)

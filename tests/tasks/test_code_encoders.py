@@ -1,0 +1,168 @@
+"""Every model: it fits a small batch, graphs do not see each other, parameters are counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from dagnn.tasks.code_encoders import MODELS, CodeEncoder, EncoderConfig
+from dagnn.tasks.longest_path import LongestPath
+from dagnn.tasks.token_prediction import TokenPrediction
+from tests.tasks.small_code import dataset, vocabulary
+
+CHANNELS = 24
+
+
+def make(model: str, **options: Any) -> CodeEncoder:
+    config = EncoderConfig(model=model, channels=CHANNELS, **options)
+    return CodeEncoder(config, len(vocabulary().node_types), len(vocabulary().attributes))
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse")  # of PyG's ASAPooling
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_fits_a_small_batch(model: str) -> None:
+    config = EncoderConfig(model=model, channels=CHANNELS, dropout=None if model == "ggnn" else 0.0)
+    task = TokenPrediction(config, vocabulary(), learning_rate=0.01)
+    batch = dataset().train.batch(range(16), schedule=True)
+    optimizer = task.configure_optimizers()
+    for _ in range(80):
+        optimizer.zero_grad()
+        task.loss(batch).backward()
+        optimizer.step()
+    task.train()
+    assert float(task.loss(batch).detach()) < 0.1
+    assert float(task.evaluate_batch(batch)["f1"]) > 0.95
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_batch_of_graphs_is_its_graphs_one_by_one(model: str) -> None:
+    encoder = make(model).eval()
+    data = dataset().train
+    with torch.no_grad():
+        together = encoder(data.batch([3, 0, 9], schedule=True))
+        alone = torch.cat([encoder(data.batch([i], schedule=True)) for i in (3, 0, 9)])
+    assert together.shape == (3, CHANNELS)
+    assert torch.allclose(together, alone, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_parameter_learns(model: str) -> None:
+    encoder = make(model)
+    encoder(dataset().train.batch(range(12), schedule=True)).square().sum().backward()
+    idle = [n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.any()]
+    # DAGNN's query cancels in its softmax; of the scale in PyG's SelectTopK only the sign counts.
+    assert [name for name in idle if "query" not in name and "select.weight" not in name] == []
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_mixed_precision(model: str) -> None:
+    encoder = make(model).eval()
+    batch = dataset().train.batch(range(12), schedule=True)
+    exact = encoder(batch).detach()
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = encoder(batch)
+    assert torch.allclose(rounded.float(), exact, rtol=0.1, atol=0.05 * float(exact.abs().max()))
+    rounded.float().sum().backward()
+
+
+H = 300
+
+
+def expected_parameters(model: str) -> int:
+    linear = H * H + H
+    edge = 2 * H + H
+    norm = 2 * H
+    gru = 3 * (H * H + H) * 2
+    mlp = (2 * H * H + 2 * H) + 4 * H + (2 * H * H + H)  # linear, batch norm, linear
+    gcn = linear + H + edge + norm
+    gin = 1 + edge + mlp + norm
+    virtual = H + 4 * (mlp + 2 * H)
+    gat = H * H + 2 * H + H + 2 * H + H + norm  # product, two scores, bias, edges
+    conv = 2 * H * H + H
+    counts = {
+        "gcn": 5 * gcn,
+        "gin": 5 * gin,
+        "gcn-vn": 5 * gcn + virtual,
+        "gin-vn": 5 * gin + virtual,
+        "gat": 5 * gat,
+        "ggnn": 4 * linear + gru + 2 * (2 * H * H + H),
+        # per pooling a convolution to one channel, and a scale
+        "sagpool": 5 * conv + 2 * (2 * H + 1 + 1) + 5 * H * H + H,
+        # per pooling a linear layer, a score of pairs, a convolution of three parts, and a scale
+        "asap": 3 * conv + (linear + 2 * H + 1 + (3 * H + 2) + 1) + 3 * H * H + H,
+    }
+    return counts[model]
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m not in ("dagnn", "dvae")])
+def test_parameter_counts(model: str) -> None:
+    encoder = CodeEncoder(EncoderConfig(model=model), 10, 20)
+    assert sum(p.numel() for p in encoder.embedding.parameters()) == (10 + 20 + 21) * H
+    body = sum(p.numel() for p in encoder.body.parameters())
+    assert body == expected_parameters(model)
+
+
+def test_parameters_of_the_recurrent_models() -> None:
+    gru = 3 * (H * H + H) * 2
+    dagnn = CodeEncoder(EncoderConfig(), 10, 20).body
+    cells = sum(p.numel() for n, p in dagnn.named_parameters() if ".cell." in n)
+    assert cells == 2 * 2 * gru
+    assert dagnn.lin.weight.shape == (H, 2 * 3 * H)  # type: ignore[union-attr]
+    dvae = CodeEncoder(EncoderConfig(model="dvae"), 10, 20).body
+    assert dvae.lin.weight.shape == (H, 2 * H)  # type: ignore[union-attr]
+
+
+ABLATIONS: list[dict[str, Any]] = [
+    {"aggregator": "gated_sum"},
+    {"layers": 1},
+    {"layers": 5},
+    {"cell": "linear"},
+    {"pool": "all"},
+    {"edge_attributes": False},
+    {"bidirectional": False},
+    {"aggregator": "dot_attention"},
+    {"aggregator": "dynamic_attention"},
+]
+
+
+@pytest.mark.parametrize("options", ABLATIONS, ids=str)
+def test_ablations_run(options: dict[str, Any]) -> None:
+    encoder = make("dagnn", **options)
+    out = encoder(dataset().train.batch(range(4), schedule=True))
+    assert out.shape == (4, CHANNELS)
+    out.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "cnn"}, "expected a model of dagnn, dvae"),
+        ({"model": "gcn", "aggregator": "gated_sum"}, "expected aggregator with the model dagnn"),
+        ({"model": "dvae", "pool": "all"}, "expected pool with the model dagnn"),
+        ({"channels": 0}, "channels >= 1"),
+        ({"layers": 0}, "layers >= 1"),
+    ],
+)
+def test_bad_configs(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EncoderConfig(**options)
+
+
+def test_longest_path_hides_the_depth_and_counts_what_is_beyond_as_wrong() -> None:
+    data = dataset("ast")
+    batch = data.train.batch(range(10), schedule=True)
+    lengths = batch.longest_path
+    task = LongestPath(EncoderConfig(channels=CHANNELS), vocabulary(), int(lengths.max()) - 1)
+    assert task.encoder.embedding.depth is None
+    with torch.no_grad():  # a head that always answers with the longest class it has
+        task.head.weight.zero_()
+        task.head.bias.copy_(torch.arange(float(lengths.max())))
+        values = task.evaluate_batch(batch)
+        assert float(values["accuracy"]) == pytest.approx(
+            float((lengths == lengths.max() - 1).float().mean())
+        )
+        assert values["loss"].isfinite()

@@ -1,0 +1,146 @@
+"""Runs of code models: records, seeds, sweeps, restored models, evaluation."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dagnn.tasks.code_encoders import MODELS, RECURRENT, EncoderConfig
+from dagnn.tasks.code_protocol import CodeRun, preset
+from dagnn.tasks.code_training import evaluate, load_task, repeat, sweep, train_code
+from dagnn.training import read_checkpoint
+from tests.tasks.small_code import dataset
+from tests.training.toy import kill_at
+
+QUIET: dict[str, Any] = {"device": "cpu", "progress": False}
+
+
+def small_run(task: str = "tok", model: str = "dagnn", **options: Any) -> CodeRun:
+    run = preset("quick", task, model)
+    encoder = replace(run.encoder, channels=16)
+    settings = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, **options}
+    return replace(run, encoder=encoder, **settings)
+
+
+@pytest.mark.parametrize(("task", "metric"), [("tok", "f1"), ("lp", "accuracy")])
+def test_a_run_and_its_record(task: str, metric: str, tmp_path: Path) -> None:
+    run = small_run(task)
+    data = dataset(run.edges)
+    record = train_code(run, data, tmp_path, **QUIET)
+    assert json.loads((tmp_path / "record.json").read_text()) == record
+    assert record["seed"] == 0
+    assert record["config"]["encoder"]["model"] == "dagnn"
+    assert record["data"]["fingerprint"] == data.fingerprint
+    assert record["versions"]["torch"] == torch.__version__
+    assert record["metrics"]["epochs"] == 2
+
+    task_of_best = load_task(tmp_path / "best.ckpt")
+    assert task_of_best.edges == run.edges
+    values = evaluate(task_of_best, data.test, device="cpu")
+    assert values[metric] == pytest.approx(record["metrics"][f"test_{metric}"])
+    whole = data.test.batch(range(len(data.test)), schedule=True)
+    with torch.no_grad():
+        at_once = task_of_best.evaluate_batch(whole)
+    assert values == pytest.approx({name: float(v) for name, v in at_once.items()}, rel=1e-4)
+
+    again = train_code(run, data, tmp_path, **QUIET)
+    assert again["metrics"] == record["metrics"]
+
+
+@pytest.mark.parametrize("model", ["dagnn", "gcn"])
+def test_runs_are_reproducible(model: str, tmp_path: Path) -> None:
+    run = small_run(model=model, train_limit=24)
+    records = [train_code(run, dataset(), tmp_path / name, **QUIET) for name in "ab"]
+    weights = [read_checkpoint(tmp_path / name / "last.ckpt")["state_dict"] for name in "ab"]
+    assert records[0]["config"]["data"]["train"] == 24
+    for name in weights[0]:
+        assert torch.equal(weights[0][name], weights[1][name])
+
+
+def die_at(moment: str, run: CodeRun, folder: Path) -> None:
+    kill_at(moment)
+    train_code(run, dataset(), folder, checkpoint_every_steps=2, **QUIET)
+
+
+@pytest.mark.parametrize("model", ["dagnn", "gcn"])
+@pytest.mark.parametrize("moment", ["on_train_batch_end:4", "on_train_batch_end:9"])
+def test_killed_and_resumed_ends_with_the_same_weights(
+    model: str, moment: str, tmp_path: Path
+) -> None:
+    run = small_run(model=model)
+    run = replace(run, encoder=replace(run.encoder, dropout=0.2))
+    child = multiprocessing.get_context("fork").Process(
+        target=die_at, args=(moment, run, tmp_path / "killed")
+    )
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    assert (tmp_path / "killed" / "last.ckpt").exists()
+    for name in ("killed", "whole"):
+        train_code(run, dataset(), tmp_path / name, **QUIET)
+    one, other = (
+        read_checkpoint(tmp_path / name / "last.ckpt")["state_dict"] for name in ("killed", "whole")
+    )
+    for name in one:
+        assert torch.equal(one[name], other[name])
+
+
+def test_several_seeds(tmp_path: Path) -> None:
+    data = dataset()
+    result = repeat(small_run(epochs=1), lambda edges, share: data, tmp_path, [3, 4], **QUIET)
+    scores = [record["metrics"]["test_f1"] for record in result["runs"]]
+    assert result["seeds"] == [3, 4]
+    assert result["mean"]["test_f1"] == pytest.approx(sum(scores) / 2)
+    assert result["std"]["test_f1"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
+    assert json.loads((tmp_path / "result.json").read_text()) == result
+    assert (tmp_path / "seed3" / "best.ckpt").exists()
+
+
+def test_sweep_takes_the_best_rate_on_a_subset(tmp_path: Path) -> None:
+    asked = []
+
+    def load(edges: str, share: float) -> Any:
+        asked.append((edges, share))
+        return dataset(edges)
+
+    best, scores = sweep(small_run(epochs=3), load, tmp_path, [1e-6, 1e-2], **QUIET)
+    assert asked == [("full", 0.15)]
+    assert scores[1e-2] > scores[1e-6]
+    assert best == 1e-2
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_presets_follow_the_paper(model: str) -> None:
+    run = preset("paper", "tok", model)
+    recurrent = model in RECURRENT
+    assert run.encoder.channels == 300
+    assert (run.batch_size, run.patience) == ((80, 10) if recurrent else (128, 20))
+    assert run.clip == (0.25 if recurrent else None)
+    assert run.edges == "full"
+    lp = preset("paper", "lp", model)
+    assert lp.edges == "ast"
+    assert not lp.encoder.depth
+    assert lp.encoder.bidirectional == (not recurrent)
+
+
+def test_bad_settings(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a preset of quick, paper"):
+        preset("slow", "tok", "dagnn")
+    with pytest.raises(ValueError, match="a task of tok, lp"):
+        preset("quick", "sum", "dagnn")
+    with pytest.raises(ValueError, match="learning_rate > 0"):
+        CodeRun("tok", learning_rate=0.0)
+    with pytest.raises(ValueError, match="edges='full', got 'ast'"):
+        train_code(small_run(), dataset("ast"), tmp_path, **QUIET)
+    with pytest.raises(ValueError, match="settings of"):
+        EncoderConfig.from_dict({"width": 3})
+    torch.save({"state_dict": {}}, tmp_path / "other.ckpt")
+    with pytest.raises(ValueError, match="expected a checkpoint of tok or lp"):
+        load_task(tmp_path / "other.ckpt")

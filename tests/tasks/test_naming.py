@@ -1,0 +1,99 @@
+"""Names and vectors of functions that a small trained model has not seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from dagnn import predict_names
+from dagnn.datasets.functions import functions_of
+from dagnn.tasks import naming
+from dagnn.tasks.code_training import load_task, train_code
+from tests.tasks.small_code import dataset
+from tests.tasks.test_code_training import QUIET, small_run
+
+SOURCE = """
+class Table:
+    def get_row(self, row):
+        if row:
+            return row
+        pass
+
+    async def fetch(self):
+        def inner(key):
+            return len(key)
+        return map(lambda x: x, inner(self))
+"""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tok")
+    train_code(small_run(epochs=30), dataset(), folder, **QUIET)
+    return folder / "best.ckpt"
+
+
+def test_names_of_unseen_functions(checkpoint: Path) -> None:
+    source = "def x(user):\n    if user:\n        return len(user)\n    pass"
+    (named,) = predict_names(source, checkpoint, count=4)
+    assert len(named.suggestions) == 4
+    probabilities = [s.probability for s in named.suggestions]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert 0 < sum(probabilities) <= 1
+    assert named.suggestions[0].name == "count_user"
+
+
+def test_every_kind_of_function(checkpoint: Path) -> None:
+    named = predict_names(SOURCE, checkpoint)
+    assert [(f.qualified_name, f.line) for f in named] == [
+        ("Table.get_row", 3),
+        ("Table.fetch", 8),
+        ("Table.fetch.<locals>.inner", 9),
+    ]
+    assert predict_names("x = 1", checkpoint) == []
+
+
+def test_surprise_is_larger_for_a_wrong_name(checkpoint: Path) -> None:
+    body = "(user):\n    if user:\n        return len(user)\n    pass"
+    right, wrong = (
+        predict_names(f"def {name}{body}", checkpoint)[0].surprise
+        for name in ("count_user", "del_file")
+    )
+    assert right < wrong
+
+
+def test_order_and_batches_do_not_matter(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = load_task(checkpoint)
+    functions = functions_of(SOURCE) * 3
+    at_once = naming.embed(task, functions, device="cpu")
+    named = naming.name(task, functions, device="cpu")
+    monkeypatch.setattr(naming, "BATCH", 2)
+    monkeypatch.setattr(naming, "CHUNK", 4)
+    assert torch.allclose(naming.embed(task, functions, device="cpu"), at_once, atol=1e-5)
+    assert at_once.shape == (9, 16)
+    again = naming.name(task, functions, device="cpu")
+    assert [f.suggestions[0].name for f in again] == [f.suggestions[0].name for f in named]
+
+
+def test_syntax_error_has_line_and_column(checkpoint: Path) -> None:
+    with pytest.raises(SyntaxError) as caught:
+        predict_names("def f(:\n    pass", checkpoint)
+    assert (caught.value.lineno, caught.value.offset) == (1, 7)
+
+
+def test_missing_model_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="train one with `dagnn train tok`"):
+        predict_names("def f(): pass")
+    monkeypatch.setenv("DAGNN_CHECKPOINT", "nowhere.ckpt")
+    with pytest.raises(ValueError, match=r"nowhere\.ckpt"):
+        predict_names("def f(): pass")
+
+
+def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
+    run = small_run("lp", epochs=1)
+    train_code(run, dataset(run.edges), tmp_path, **QUIET)
+    with pytest.raises(ValueError, match="trained on tok, got one trained on lp"):
+        predict_names("def f(): pass", tmp_path / "best.ckpt")

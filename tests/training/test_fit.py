@@ -1,0 +1,248 @@
+"""fit: what it leaves behind, when it stops, and that nothing is lost when it is killed."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from dagnn import GraphBatchSampler
+from dagnn.training import NonFiniteLossError, Plateau, load_weights, read_checkpoint
+from tests.training.toy import EPOCHS, Toy, kill_at, train
+
+STEPS = 4
+
+
+def weights(folder: Path, name: str = "last.ckpt") -> dict[str, Tensor]:
+    state: dict[str, Tensor] = read_checkpoint(folder / name)["state_dict"]
+    return state
+
+
+def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run from beginning to end."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(folder)
+    return folder
+
+
+def test_a_run_leaves_its_files(whole: Path) -> None:
+    assert {path.name for path in whole.iterdir()} == {
+        "best.ckpt",
+        "config.json",
+        "last.ckpt",
+        "metrics.jsonl",
+        "tensorboard",
+    }
+    rows = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == list(range(EPOCHS))
+    assert [row["step"] for row in rows] == [STEPS * (e + 1) for e in range(EPOCHS)]
+    best = min(rows, key=lambda row: row["valid_loss"])
+    assert read_checkpoint(whole / "best.ckpt")["row"] == best
+    config = json.loads((whole / "config.json").read_text())
+    assert config["model"] == {"name": "toy", "layers": 2}
+    assert config["fit"]["seed"] == 1
+    assert read_checkpoint(whole / "last.ckpt")["config"]["model"]["name"] == "toy"
+
+
+def test_training_lowers_the_loss(whole: Path) -> None:
+    rows = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["loss"] < rows[0]["loss"]
+
+
+def test_a_finished_run_returns_at_once(whole: Path) -> None:
+    before = (whole / "last.ckpt").stat().st_mtime_ns
+    module = Toy()
+    result = train(whole, module)
+    assert (whole / "last.ckpt").stat().st_mtime_ns == before
+    assert_same(module.state_dict(), weights(whole))
+    assert result.finished
+    assert len(result.history) == EPOCHS
+    load_weights(module, result.best_checkpoint)
+    assert_same(module.state_dict(), weights(whole, "best.ckpt"))
+
+
+def test_another_config_is_refused_with_the_difference(whole: Path) -> None:
+    with pytest.raises(ValueError, match=r"model\.layers is 2 there and 3 here"):
+        train(whole, config={"model": {"name": "toy", "layers": 3}})
+    with pytest.raises(ValueError, match=r"fit\.seed is 1 there and 2 here"):
+        train(whole, seed=2)
+    with pytest.raises(ValueError, match=r"extra is None there and 'x' here"):
+        train(whole, config={"model": {"name": "toy", "layers": 2}, "extra": "x"})
+
+
+# A run of 4 epochs of 4 steps, with a checkpoint after 2 steps, goes through: 16 steps; 1 config,
+# 4 metrics, up to 4 best and 8 last checkpoints as files.
+MOMENTS = [
+    "on_train_batch_start:1",
+    "on_before_optimizer_step:7",
+    "on_train_batch_end:8",
+    "on_train_epoch_end:2",
+    "half_written:3",
+    "written:4",
+    "written:6",
+    "written:9",
+    "on_train_batch_end:16",
+]
+
+
+def die_at(moment: str, folder: Path) -> None:
+    kill_at(moment)
+    train(folder)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_and_resumed_ends_with_the_same_weights(
+    moment: str, whole: Path, tmp_path: Path
+) -> None:
+    child = multiprocessing.get_context("fork").Process(target=die_at, args=(moment, tmp_path))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    module = Toy()
+    with torch.no_grad():  # the weights are to come from the checkpoint, if there is one
+        if (tmp_path / "last.ckpt").exists():
+            module.head[1].weight.fill_(9.0)
+    result = train(tmp_path, module)
+    assert_same(weights(tmp_path), weights(whole))
+    assert_same(weights(tmp_path, "best.ckpt"), weights(whole, "best.ckpt"))
+    expected = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    untimed = {"train_seconds": 0, "seconds": 0}
+    for row, other in zip(result.history, expected, strict=True):
+        assert {**row, **untimed} == {**other, **untimed}
+
+
+def test_checkpoints_hold_no_code(whole: Path) -> None:
+    for name in ("best.ckpt", "last.ckpt"):
+        torch.load(whole / name, weights_only=True)
+
+
+def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.ckpt"
+    path.write_bytes(b"PK\x03\x04 not really")
+    with pytest.raises(ValueError, match=r"expected a checkpoint, got .*x\.ckpt"):
+        read_checkpoint(path)
+    torch.save([1, 2], path)
+    with pytest.raises(ValueError, match="with a state_dict"):
+        read_checkpoint(path)
+    torch.save({"state_dict": {"other": torch.zeros(1)}}, path)
+    with pytest.raises(ValueError, match="holds another model"):
+        load_weights(Toy(), path)
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("echo this must not run",)
+
+
+def test_nothing_is_executed_on_reading(tmp_path: Path) -> None:
+    torch.save({"state_dict": Evil()}, tmp_path / "evil.ckpt")
+    with pytest.raises(ValueError, match="expected a checkpoint"):
+        read_checkpoint(tmp_path / "evil.ckpt")
+
+
+def test_patience_stops_early(tmp_path: Path) -> None:
+    result = train(
+        tmp_path, monitor="learning_rate", mode="max", patience=2, plateau=None, epochs=9
+    )
+    assert len(result.history) == 3
+    assert result.best["epoch"] == 0
+    assert result.finished == "no better learning_rate for 2 epochs"
+    again = train(tmp_path, monitor="learning_rate", mode="max", patience=2, plateau=None, epochs=9)
+    assert again == result
+
+
+def test_plateau_lowers_the_learning_rate(tmp_path: Path) -> None:
+    result = train(
+        tmp_path, monitor="epoch", mode="max", plateau=Plateau(0, 0.1), patience=None, epochs=2
+    )
+    assert [row["learning_rate"] for row in result.history] == [0.01, 0.01]
+    result = train(
+        tmp_path / "b", monitor="epoch", mode="min", plateau=Plateau(1, 0.1), patience=None
+    )
+    rates = [row["learning_rate"] for row in result.history]
+    assert rates == pytest.approx([0.01, 0.01, 0.01, 0.001])
+
+
+def test_loss_is_monitored_without_validation(tmp_path: Path) -> None:
+    class NoValidation(Toy):
+        validation_step = None  # type: ignore[assignment]
+
+    result = train(tmp_path, NoValidation(), monitor="loss")
+    assert result.best["loss"] == min(row["loss"] for row in result.history)
+
+
+def test_unknown_monitor_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected monitor to be one of .*valid_loss.*'f1'"):
+        train(tmp_path, monitor="f1")
+
+
+def test_non_finite_loss_stops_and_tells_the_graphs(tmp_path: Path) -> None:
+    module = Toy()
+    module.poison = 6
+    with pytest.raises(NonFiniteLossError, match=r"step 6 \(epoch 1, batch 2, graphs") as caught:
+        train(tmp_path, module)
+    sampler = GraphBatchSampler(16, 4, seed=5)
+    sampler.set_epoch(1)
+    assert caught.value.graphs == list(sampler)[2]
+    saved = read_checkpoint(tmp_path / "non_finite.ckpt")
+    assert saved["row"]["graphs"] == caught.value.graphs
+    # The weights are those that gave the loss, which are those of the last checkpoint.
+    assert_same(saved["state_dict"], weights(tmp_path))
+    assert all(value.isfinite().all() for value in saved["state_dict"].values())
+
+
+def test_manual_optimization(tmp_path: Path) -> None:
+    class Manual(Toy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+            self.reused = torch.zeros(())
+
+        def training_step(self, batch: object, index: int) -> Tensor:
+            optimizer = self.optimizers()
+            loss = self.loss(batch)  # type: ignore[arg-type]
+            optimizer.zero_grad()  # type: ignore[union-attr]
+            self.manual_backward(loss)
+            optimizer.step()  # type: ignore[union-attr]
+            self.reused.copy_(loss.detach())
+            return self.reused
+
+    by_hand = train(tmp_path / "manual", Manual())
+    automatic = train(tmp_path / "automatic")
+    assert [r["loss"] for r in by_hand.history] == [r["loss"] for r in automatic.history]
+    assert_same(weights(tmp_path / "manual"), weights(tmp_path / "automatic"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epochs": 0}, "epochs >= 1"),
+        ({"mode": "best"}, "mode 'min' or 'max'"),
+        ({"precision": "16"}, "precision 32, tf32, bf16"),
+        ({"device": "tpu"}, "device 'auto', 'cpu' or 'cuda'"),
+    ],
+)
+def test_bad_arguments(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(tmp_path, **change)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_lower_precision_runs(precision: str, tmp_path: Path) -> None:
+    before = torch.get_float32_matmul_precision()
+    result = train(tmp_path, precision=precision, epochs=1)
+    assert result.history[0]["loss"] > 0
+    assert torch.get_float32_matmul_precision() == before
