@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dagnn.ops.triton.primitives import SIZES, arrive, dot, fresh, pin, rows, wait
+from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, pin, rows, wait
 
 __all__ = ["backward_kernel"]
 
@@ -156,8 +156,7 @@ def _pull(
     return dh1, dh2, dh
 
 
-# Sizes change with every batch: a kernel compiled for special ones would be compiled often.
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(**ANY)
 def backward_kernel(
     grad,  # [S, N, H] of the states, from outside
     gates,  # [S, N, 4, HP] (r, z, n, n's message part)

@@ -68,7 +68,9 @@ def _flat(arguments: Sequence[Any]) -> Iterator[Any]:
 def _kind(argument: Any) -> Any:
     """What a kernel is specialized on: types, alignment, and whether an integer is a long one."""
     if isinstance(argument, Tensor):
-        return argument.dtype, argument.data_ptr() % 16 == 0
+        # Kernels do not ask for the alignment of indices.
+        floating = argument.dtype.is_floating_point
+        return argument.dtype, floating and argument.data_ptr() % 16 == 0
     return argument if argument is None else argument >> 31
 
 

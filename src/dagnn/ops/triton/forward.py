@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from dagnn.ops.triton.primitives import (
-    SIZES,
+    ANY,
     arrive,
     dot,
     fresh,
@@ -209,8 +209,7 @@ def _update(
         tl.store(message + row[:, None] * HP + unit[None, :], m, mask=padded)
 
 
-# Sizes change with every batch: a kernel compiled for special ones would be compiled often.
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(**ANY)
 def forward_kernel(
     gates,  # [S, N, 4, HP] (r, z, n's input part, free) or [S, N, HP]: the input product
     weight,  # [S, 3H, H] or [S, H, H]

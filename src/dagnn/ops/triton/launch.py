@@ -158,6 +158,11 @@ def _launch_tiles(
         call(kernel, grid, [*tensors, done, *sizes], constants, options)
 
 
+def _aligned(tensor: Tensor) -> Tensor:
+    """Gradients of several layers may be cut out of one tensor, anywhere."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 SHARES = object()
 
 
@@ -243,7 +248,7 @@ def launch_backward(
     _launch(
         backward_kernel,
         [
-            grad.contiguous(),
+            _aligned(grad.contiguous()),
             saved.gates,
             parameters[1],
             rest[0] if attention else None,

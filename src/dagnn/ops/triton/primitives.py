@@ -8,11 +8,18 @@ import triton.language as tl
 # Whether kernels run in Triton's interpreter, which has no inline assembly.
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
-SIZES = ("nodes", "edges", "levels", "first_stage", "last_stage", "workers")
+# What differs from batch to batch: sizes, and the alignment of what is cut out of longer tensors.
+# A kernel compiled for each would be compiled often.
+ANY = {
+    "do_not_specialize": ("nodes", "edges", "levels", "first_stage", "last_stage", "workers"),
+    "do_not_specialize_on_alignment": (
+        "level_ptr", "pred_ptr", "pred", "succ_ptr", "succ", "succ_slot", "edge_score",
+    ),
+}  # fmt: skip
 
 __all__ = [
+    "ANY",
     "INTERPRETED",
-    "SIZES",
     "arrive",
     "dot",
     "fresh",
