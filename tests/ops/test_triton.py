@@ -386,13 +386,15 @@ def test_pieces_of_a_row() -> None:
 def test_candidates(precision: str) -> None:
     from dagnn.ops.triton.launch import _candidates
 
-    for hidden in (1, 7, 16, 20, 64, 300, 501, 512, 1024):
-        found = list(_candidates(hidden, precision))
+    sizes = [(hidden, 1) for hidden in (1, 7, 16, 20, 64, 300, 501, 512, 1024)]
+    for hidden, phases in [*sizes, (7, 2), (300, 2), (512, 2)]:
+        found = list(_candidates(hidden, precision, phases))
         assert found
+        assert any(tiles.resident for tiles in found) == (hidden < 500 or phases == 1)
         for tiles in found:
             assert tiles.BN == 16 or hidden > tiles.BN // 2  # no more padding than need be
             assert min(tiles.BM, tiles.BN) >= 16  # a product's smallest operands
-            assert all(power_of_two(size) for size in tiles)
+            assert all(power_of_two(size) for size in tiles[:3])
 
 
 def test_the_first_tiles_that_fit_are_taken_and_remembered(

@@ -144,3 +144,12 @@ def test_bad_settings(tmp_path: Path) -> None:
     torch.save({"state_dict": {}}, tmp_path / "other.ckpt")
     with pytest.raises(ValueError, match="expected a checkpoint of tok or lp"):
         load_task(tmp_path / "other.ckpt")
+
+
+def test_captured_steps_need_a_gpu_and_a_recurrent_model(tmp_path: Path) -> None:
+    run = small_run(captured=True)
+    with pytest.raises(ValueError, match="expected a CUDA device for captured steps, got cpu"):
+        train_code(run, dataset(run.edges), tmp_path, **QUIET)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="expected dagnn or dvae without dropout"):
+        small_run(model="gcn", captured=True)

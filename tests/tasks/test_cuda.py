@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,19 @@ def test_longest_path_resumes_on_a_gpu(tmp_path: Path) -> None:
     first = train_code(run, data, tmp_path, device="cuda", progress=False)
     again = train_code(run, data, tmp_path, device="cuda", progress=False)
     assert again["metrics"] == first["metrics"]
+
+
+@pytest.mark.parametrize("precision", ["32", "bf16"])
+@pytest.mark.parametrize("model", ["dagnn", "dvae"])
+def test_captured_steps_train_as_eager_ones(model: str, precision: str, tmp_path: Path) -> None:
+    """Batches of several sizes, so that several graphs take turns."""
+    records = []
+    for captured in (False, True):
+        run = small_run(model=model, precision=precision, epochs=4)
+        run = replace(run, captured=captured)
+        folder = tmp_path / str(captured)
+        records.append(train_code(run, dataset(), folder, device="cuda", progress=False))
+    eager, captured_record = (record["metrics"] for record in records)
+    tolerance = 1e-4 if precision == "32" else 5e-2
+    assert captured_record["valid_loss"] == pytest.approx(eager["valid_loss"], rel=tolerance)
+    assert captured_record["test_loss"] == pytest.approx(eager["test_loss"], rel=tolerance)

@@ -134,7 +134,8 @@ def regression_measures(prediction: Tensor, target: Tensor, deviation: float) ->
     Example:
         >>> import torch
         >>> target = torch.tensor([1.0, 2.0, 3.0])
-        >>> regression_measures(target + 1, target, deviation=2.0)
+        >>> measures = regression_measures(target + 1, target, deviation=2.0)
+        >>> {name: round(value, 6) for name, value in measures.items()}
         {'rmse': 0.5, 'pearson': 1.0, 'kendall': 1.0}
     """
     prediction, target = prediction.double().cpu(), target.double().cpu()

@@ -20,7 +20,14 @@ from dagnn.autoencoders.task_data import default_file, load_task
 from dagnn.datasets.small_dags import SmallDags
 from dagnn.training import run_record, write_json
 
-__all__ = ["PRESETS", "distinct_graphs", "predict_scores", "process_options", "score_run"]
+__all__ = [
+    "PRESETS",
+    "distinct_graphs",
+    "predict_scores",
+    "process_options",
+    "score_points",
+    "score_run",
+]
 
 PREDICTOR = "predictor.safetensors"
 PREDICTOR_SEEDS = (0, 1, 2)
@@ -90,23 +97,12 @@ def score_run(
     file = data or default_file(task)
     found = load_task(task, file)
     _check_sizes(found.train, config, file)
+    start = time.perf_counter()
     train, test = (graphs.to(device) for graphs in (found.train, found.test))
     if task == "bn":
         train = train.index_select(distinct_graphs(train))
     train_z, test_z = (model.encode_all(graphs).double() for graphs in (train, test))
-    start = time.perf_counter()
-    metrics: dict[str, Any] = {}
-    for kind in kinds:
-        begin = time.perf_counter()
-        score = score_latent(
-            train_z, train.score, test_z, test.score, kind=kind, seeds=seeds, **options[kind]
-        )
-        metrics[kind] = {
-            **score.summary(),
-            "seconds": round(time.perf_counter() - begin, 3),
-            "options": options[kind],
-            "seeds": {name: values for name, values in asdict(score).items() if name != "kind"},
-        }
+    metrics = score_points((train_z, train.score), (test_z, test.score), options, seeds)
     predictor = _fit_predictor(train_z, train.score, task, preset, path)
     predictor.save(path.with_name(PREDICTOR))
     if plot is not None:
@@ -125,6 +121,34 @@ def score_run(
     )
     write_json(path.with_name("score.json"), record)
     return record
+
+
+def score_points(
+    train: tuple[Tensor, Tensor],
+    test: tuple[Tensor, Tensor],
+    options: Mapping[str, Mapping[str, Any]],
+    seeds: int,
+) -> dict[str, Any]:
+    """Measures of Gaussian processes, as they stand in a record: of each kind mean and standard
+    deviation over the seeds, what it took, its options and the single values.
+
+    Args:
+        train: Latent points ``[P, Z]`` and their scores ``[P]``.
+        test: The same of the graphs to predict.
+        options: Of each kind of process; see :func:`process_options`.
+        seeds: Their number.
+    """
+    metrics: dict[str, Any] = {}
+    for kind, chosen in options.items():
+        begin = time.perf_counter()
+        score = score_latent(*train, *test, kind=kind, seeds=seeds, **chosen)
+        metrics[kind] = {
+            **score.summary(),
+            "seconds": round(time.perf_counter() - begin, 3),
+            "options": dict(chosen),
+            "seeds": {name: values for name, values in asdict(score).items() if name != "kind"},
+        }
+    return metrics
 
 
 def predict_scores(checkpoint: str | os.PathLike[str], graphs: SmallDags, task: str) -> Prediction:

@@ -8,17 +8,15 @@ kernels one by one would take several times as long as running them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from dagnn.autoencoders.vae import DagVAE
 from dagnn.datasets.small_dags import SmallDags
+from dagnn.training import captured_step
 
 __all__ = ["CapturedStep", "EagerStep", "make_step"]
-
-WARM_UP = 3  # runs before a capture, in which libraries choose and set up what they need
 
 
 class EagerStep:
@@ -59,19 +57,8 @@ class EagerStep:
         return loss.detach()
 
 
-@dataclass(frozen=True)
-class _Captured:
-    graph: torch.cuda.CUDAGraph
-    index: Tensor
-    noise: Tensor
-    loss: Tensor  # the same memory in every run
-
-
 class CapturedStep:
-    """A step as one CUDA graph, captured when a batch size is first seen.
-
-    The optimizer is made capturable, and its learning rate becomes a tensor on the device, so
-    that a change reaches the captured steps; a schedule may change or replace it between steps.
+    """A step as one CUDA graph per batch size; see :class:`dagnn.training.CapturedStep`.
 
     Args:
         model: The autoencoder, on a CUDA device.
@@ -88,76 +75,11 @@ class CapturedStep:
         clip: float | None = None,
     ) -> None:
         self._eager = EagerStep(model, optimizer, graphs, clip)
-        self._optimizer = optimizer
-        self._rates = [
-            torch.tensor(float(group["lr"]), device=graphs.device)
-            for group in optimizer.param_groups
-        ]
-        self._captured: dict[int, _Captured] = {}
-        self._pool = torch.cuda.graph_pool_handle()
-        for group in optimizer.param_groups:
-            group["capturable"] = True
+        self._captured = captured_step.CapturedStep(self._eager.parameters, optimizer)
 
     def __call__(self, index: Tensor, noise: Tensor) -> Tensor:
         """As :class:`EagerStep`. The loss is overwritten by the next step."""
-        self._follow_rates()
-        captured = self._captured.get(len(index))
-        if captured is None:
-            captured = self._captured[len(index)] = self._capture(index, noise)
-        captured.index.copy_(index)
-        captured.noise.copy_(noise)
-        captured.graph.replay()
-        return captured.loss
-
-    def _follow_rates(self) -> None:
-        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
-            if group["lr"] is not rate:
-                rate.fill_(float(group["lr"]))
-                group["lr"] = rate
-
-    def _capture(self, index: Tensor, noise: Tensor) -> _Captured:
-        index, noise = index.clone(), noise.clone()
-        device = noise.device
-        before = self._snapshot()
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                self._eager(index, noise)
-        torch.cuda.current_stream(device).wait_stream(stream)
-        self._restore(before)
-        # Gradients of the warm-up are dropped, so that the graph has its own.
-        self._optimizer.zero_grad(set_to_none=True)
-        graph = torch.cuda.CUDAGraph()
-        # Other threads, such as one that writes logs, may use the device meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            loss = self._eager(index, noise)
-        return _Captured(graph, index, noise, loss)
-
-    def _snapshot(self) -> list[tuple[Tensor, Tensor]]:
-        """All that a step changes, each with a copy."""
-        tensors = self._eager.parameters + self._state()
-        return [(tensor, tensor.detach().clone()) for tensor in tensors]
-
-    @torch.no_grad()
-    def _restore(self, before: list[tuple[Tensor, Tensor]]) -> None:
-        """Undo the warm-up, in place: the graph refers to these very tensors."""
-        known = {id(tensor): copy for tensor, copy in before}
-        for tensor in self._eager.parameters + self._state():
-            copy = known.get(id(tensor))
-            if copy is None:
-                tensor.zero_()  # a state that the first step made begins with zero
-            else:
-                tensor.copy_(copy)
-
-    def _state(self) -> list[Tensor]:
-        """Adam's: the step, and the means of gradients and squares."""
-        return [
-            value
-            for state in self._optimizer.state.values()
-            for value in state.values()
-            if isinstance(value, Tensor)
-        ]
+        return self._captured(len(index), [index, noise], lambda inputs: self._eager(*inputs))
 
 
 def make_step(

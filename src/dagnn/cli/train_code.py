@@ -62,6 +62,10 @@ Epochs = Annotated[int | None, typer.Option(min=1, help="At most.", show_default
 Share = Annotated[float | None, typer.Option(help="Of the training split.", show_default=False)]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Functions.", show_default=False)]
 PrecisionOption = Annotated[Precision, typer.Option(help="tf32 or bf16 for speed on a GPU.")]
+Captured = Annotated[
+    bool,
+    typer.Option("--captured", help="Each step as one CUDA graph (dagnn and dvae, on a GPU)."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Every = Annotated[
     int | None,
@@ -127,6 +131,7 @@ def tok(
     channels: Channels = None,
     layers: Layers = None,
     precision: PrecisionOption = Precision.full,
+    captured: Captured = False,
     device: Device = "auto",
     checkpoint_every: Every = None,
     as_json: Json = False,
@@ -167,6 +172,7 @@ def lp(
     channels: Channels = None,
     layers: Layers = None,
     precision: PrecisionOption = Precision.full,
+    captured: Captured = False,
     device: Device = "auto",
     checkpoint_every: Every = None,
     as_json: Json = False,
@@ -216,6 +222,7 @@ def _run(
         run,
         **_given(options, run_options),
         precision=str(options["precision"]),
+        captured=options["captured"],
         encoder=replace(run.encoder, **_given(options, encoder_options)),
     )
 

@@ -202,6 +202,7 @@ class FlatGraphs:
         *,
         schedule: bool = False,
         device: torch.device | str | None = None,
+        padded: bool = False,
     ) -> Batch:
         """Some graphs side by side, as ``Batch.from_data_list([flat[i] for i in indices])``.
 
@@ -210,11 +211,18 @@ class FlatGraphs:
             schedule: Whether to add ``batch.schedule``, the :class:`dagnn.LevelSchedule`, which
                 :class:`dagnn.DAGNN` uses if it is there.
             device: Where the batch shall be; by default where the attributes are.
+            padded: Whether to add one more graph, a filler, so that there are few different sizes
+                of batches (see :mod:`dagnn.graph.padding`). Attributes of graphs have no row for
+                it, and ragged attributes are left out.
         """
-        return self.batch_and_buffers(indices, schedule, device)[0]
+        return self.batch_and_buffers(indices, schedule, device, padded)[0]
 
     def batch_and_buffers(
-        self, indices: Indices, schedule: bool, device: torch.device | str | None
+        self,
+        indices: Indices,
+        schedule: bool,
+        device: torch.device | str | None,
+        padded: bool = False,
     ) -> tuple[Batch, list[Tensor]]:
         """A batch, and the tensors that own the memory behind it."""
         device = self.device if device is None else _indexed(torch.device(device))
@@ -223,7 +231,9 @@ class FlatGraphs:
                 f"expected batches on {self.device}, where the attributes are, got device "
                 f"{str(device)!r}; move the data set with .to()"
             )
-        return cut_batch(self._tables, self._check_indices(indices), schedule, device)
+        if padded and not self.num_edges:
+            raise ValueError("expected graphs with edges to pad their batches, got none")
+        return cut_batch(self._tables, self._check_indices(indices), schedule, device, padded)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graphs to a safetensors file; it appears only when it is complete."""

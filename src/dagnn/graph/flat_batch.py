@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from dagnn.graph import compiled
+from dagnn.graph.padding import Room, fill_room, room_for
 from dagnn.graph.schedule import LevelSchedule
 
 __all__ = ["Column", "Tables", "cut_batch", "is_index"]
@@ -60,20 +61,28 @@ def _shift_of(kind: str) -> str:
 
 
 def cut_batch(
-    tables: Tables, graphs: np.ndarray, schedule: bool, device: torch.device
+    tables: Tables,
+    graphs: np.ndarray,
+    schedule: bool,
+    device: torch.device,
+    padded: bool = False,
 ) -> tuple[Batch, list[Tensor]]:
     """Some graphs side by side, and the tensors that own the memory behind them."""
+    if padded:
+        tables = _without_ragged(tables)
     resident = tables.device.type != "cpu"
     starts = {k: compiled.batch_pointer(p, graphs) for k, p in tables.pointers.items()}
-    shapes = _shapes(tables, graphs, starts, schedule)
+    room = _room(tables, graphs, starts, padded)
+    shapes = _shapes(room, len(graphs) + padded, schedule)
     row_shapes: Shapes = {kind: (int(s[-1]),) for kind, s in starts.items()}
+    row_shapes |= {"node": (room.nodes,), "edge": (room.edges,)}
     shifted = {column.kind for name, column in tables.columns.items() if is_index(name)}
     row_shapes |= {_shift_of(kind): row_shapes[kind] for kind in shifted}
     if resident:
         shapes |= row_shapes
     buffer, host = _carve(shapes, pin=device.type == "cuda")
     rows = host if resident else _carve(row_shapes)[1]
-    _fill(tables, graphs, starts, host, rows, schedule)
+    _fill(tables, graphs, starts, host, rows, schedule, room)
 
     parts = host
     if device.type != "cpu":
@@ -90,25 +99,55 @@ def cut_batch(
         )
         for name, column in tables.columns.items()
     }
-    return _assemble(tables, starts, parts, columns, schedule), [buffer, *columns.values()]
+    batch = _assemble(tables, starts, parts, columns, schedule)
+    if padded:
+        _declare_filler(batch, room)
+    return batch, [buffer, *columns.values()]
 
 
-def _shapes(
-    tables: Tables, graphs: np.ndarray, starts: Mapping[str, np.ndarray], schedule: bool
-) -> Shapes:
-    nodes, edges = int(starts["node"][-1]), int(starts["edge"][-1])
+def _room(
+    tables: Tables, graphs: np.ndarray, starts: Mapping[str, np.ndarray], padded: bool
+) -> Room:
+    targets, sources = tables.num_sinks[:, graphs].sum(1).tolist()
+    room = Room(
+        int(starts["node"][-1]),
+        int(starts["edge"][-1]),
+        int(tables.depths[:, graphs].max()),
+        targets,
+        sources,
+    )
+    return room_for(*room) if padded else room
+
+
+def _without_ragged(tables: Tables) -> Tables:
+    """Only attributes whose sizes follow from the batch's."""
+    kinds = ("node", "edge", "graph")
+    columns = {name: c for name, c in tables.columns.items() if c.kind in kinds}
+    return replace(tables, columns=columns, pointers={k: tables.pointers[k] for k in kinds})
+
+
+def _declare_filler(batch: Batch, room: Room) -> None:
+    """The filler is a graph like the others, but without attributes of its own."""
+    batch._num_graphs += 1
+    if "num_nodes" in batch:
+        batch.num_nodes = room.nodes
+    # It cannot be taken apart again.
+    batch._slice_dict = batch._inc_dict = None
+
+
+def _shapes(room: Room, num_graphs: int, schedule: bool) -> Shapes:
+    nodes, edges = room.nodes, room.edges
     shapes: Shapes = {
-        "ptr": (len(graphs) + 1,),
+        "ptr": (num_graphs + 1,),
         "batch": (nodes,),
         "edge_index": (2, edges),
         "levels": (2, nodes),
     }
     if schedule:
-        targets, sources = tables.num_sinks[:, graphs].sum(1).tolist()
         sizes: Shapes = {
-            "level_ptr": (2, int(tables.depths[:, graphs].max()) + 1),
-            "targets": (targets,),
-            "sources": (sources,),
+            "level_ptr": (2, room.levels + 1),
+            "targets": (room.targets,),
+            "sources": (room.sources,),
         }
         sizes |= dict.fromkeys(("order", "rank"), (2, nodes))
         sizes |= dict.fromkeys(("pred_ptr", "succ_ptr"), (2, nodes + 1))
@@ -138,9 +177,11 @@ def _fill(
     host: Mapping[str, Tensor],
     rows: Mapping[str, Tensor],
     schedule: bool,
+    room: Room,
 ) -> None:
     out = {name: part.numpy() for name, part in host.items()}
-    out["ptr"][:] = starts["node"]
+    out["ptr"][: len(graphs) + 1] = starts["node"]
+    out["ptr"][len(graphs) + 1 :] = room.nodes
     compiled.gather_structure(
         graphs,
         tables.pointers["node"],
@@ -152,13 +193,22 @@ def _fill(
         out["edge_index"],
         out["levels"],
     )
+    nodes, edges = int(starts["node"][-1]), int(starts["edge"][-1])
+    if room.nodes > nodes:
+        fill_room(nodes, edges, len(graphs), out["edge_index"], out["batch"], out["levels"])
     if schedule:
+        # Places of the lists that are too many name the last node, which is the filler's.
+        out["targets"][:] = out["sources"][:] = room.nodes - 1
         compiled.level_sort(out["edge_index"], out["levels"], *(out[name] for name in SCHEDULE))
     for kind, pointer in tables.pointers.items():
-        compiled.ragged_rows(pointer, graphs, rows[kind].numpy())
+        own = rows[kind].numpy()
+        size = int(starts[kind][-1])
+        compiled.ragged_rows(pointer, graphs, own[:size])
+        own[size:] = 0  # the filler has the attributes of the first node and the first edge
         if _shift_of(kind) in rows:
-            shift = np.repeat(starts["node"][:-1], np.diff(starts[kind]))
-            rows[_shift_of(kind)].numpy()[:] = shift
+            shift = rows[_shift_of(kind)].numpy()
+            shift[:size] = np.repeat(starts["node"][:-1], np.diff(starts[kind]))
+            shift[size:] = 0
 
 
 def _gather(column: Column, rows: Tensor, shift: Tensor | None, device: torch.device) -> Tensor:

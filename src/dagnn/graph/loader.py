@@ -41,6 +41,8 @@ class FlatLoader:
         seed: Of the order.
         device: Where batches shall be; by default where :obj:`flat` is.
         schedule: Whether batches carry their schedule.
+        padded: Whether batches get a filler, for few different sizes; see
+            :meth:`dagnn.FlatGraphs.batch`.
         prefetch: How many batches a thread makes ahead; 0 for no thread. By default 2 on a CUDA
             device and 0 on the CPU, where a thread would take the cores that the model uses.
 
@@ -64,6 +66,7 @@ class FlatLoader:
         seed: int = 0,
         device: torch.device | str | None = None,
         schedule: bool = True,
+        padded: bool = False,
         prefetch: int | None = None,
     ) -> None:
         if (batch_size is None) == (batch_sampler is None):
@@ -81,6 +84,7 @@ class FlatLoader:
         self.batch_sampler = batch_sampler
         self.device = flat.device if device is None else torch.device(device)
         self.schedule = schedule
+        self.padded = padded
         if prefetch is None:
             prefetch = 2 if self.device.type == "cuda" else 0
         if prefetch < 0:
@@ -142,7 +146,7 @@ class FlatLoader:
         return (batch for batch, _ in _ahead(self._make, chunks, self.prefetch))
 
     def _make(self, chunk: list[int]) -> tuple[Batch, list[torch.Tensor]]:
-        return self.flat.batch_and_buffers(chunk, self.schedule, self.device)
+        return self.flat.batch_and_buffers(chunk, self.schedule, self.device, self.padded)
 
     def _from_stream(self, chunks: list[list[int]]) -> Iterator[Batch]:
         stream = torch.cuda.Stream(self.device)

@@ -31,6 +31,8 @@ class CodeRun:
         clip: The largest norm of a gradient.
         learning_rate: Of Adam.
         precision: ``"32"``, ``"tf32"`` or ``"bf16"``.
+        captured: Whether every training step is one CUDA graph, over padded batches: for DAGNN and
+            D-VAE without dropout, on a GPU.
         seed: Of weights, batches and samples.
     """
 
@@ -46,6 +48,7 @@ class CodeRun:
     clip: float | None = None
     learning_rate: float = 1e-3
     precision: str = "32"
+    captured: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -53,6 +56,11 @@ class CodeRun:
             raise ValueError(f"expected a task of {', '.join(TASKS)}, got {self.task!r}")
         if self.seed < 0:
             raise ValueError(f"expected seed >= 0, got {self.seed}")
+        if self.captured and (self.encoder.model not in RECURRENT or self.encoder.dropout):
+            raise ValueError(
+                f"expected {' or '.join(RECURRENT)} without dropout for captured steps, got "
+                f"{self.encoder.model} with dropout {self.encoder.dropout}"
+            )
         if self.learning_rate <= 0:
             raise ValueError(f"expected learning_rate > 0, got {self.learning_rate}")
         for name in ("train_limit", "valid_limit"):

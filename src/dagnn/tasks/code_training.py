@@ -60,6 +60,10 @@ def train_code(
     train = _resident(_sample(data.train, run.train_limit, run.seed), where)
     valid = _resident(_sample(data.valid, run.valid_limit, run.seed), where)
     module = _make_task(run, data)
+    if run.captured:
+        if where.type != "cuda":
+            raise ValueError(f"expected a CUDA device for captured steps, got {where}")
+        module.capture_steps(run.clip, half=run.precision == "bf16")
     config = {
         **run.to_dict(),
         "data": {"name": data.name, "fingerprint": data.fingerprint, "train": len(train)},
@@ -220,7 +224,9 @@ def _training_loader(
         if recurrent and run.task == "tok"
         else GraphBatchSampler(len(graphs), run.batch_size, seed=run.seed)
     )
-    return FlatLoader(graphs, batch_sampler=sampler, device=device, schedule=recurrent)
+    return FlatLoader(
+        graphs, batch_sampler=sampler, device=device, schedule=recurrent, padded=run.captured
+    )
 
 
 def _evaluation_loader(graphs: FlatGraphs, recurrent: bool, device: torch.device) -> FlatLoader:

@@ -6,11 +6,13 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from dagnn.datasets.code_vocabulary import CodeVocabulary
+from dagnn.graph.padding import sizes_of, tensors_of, with_tensors
 from dagnn.tasks.code_encoders import CodeEncoder, EncoderConfig
+from dagnn.training.captured_step import CapturedStep
 
 __all__ = ["CodeTask"]
 
@@ -58,8 +60,44 @@ class CodeTask(LightningModule):
         """Means over the batch's graphs of all that is reported."""
         raise NotImplementedError
 
+    def capture_steps(self, clip: float | None, half: bool) -> None:
+        """Let every training step be one CUDA graph, for padded batches; see
+        :class:`dagnn.training.captured_step.CapturedStep`.
+
+        Args:
+            clip: The largest norm of the gradient.
+            half: Whether to train in bfloat16.
+        """
+        self.automatic_optimization = False
+        self._clip, self._half = clip, half
+
+    def on_train_start(self) -> None:
+        if not self.automatic_optimization:
+            self._captured = CapturedStep(list(self.parameters()), self.trainer.optimizers[0])
+
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        return self.loss(batch)
+        if self.automatic_optimization:
+            return self.loss(batch)
+        return self._captured(
+            sizes_of(batch),
+            tensors_of(batch),
+            lambda inputs: self._step(with_tensors(batch, inputs)),
+        )
+
+    def _step(self, batch: Batch) -> Tensor:
+        optimizer = self.trainer.optimizers[0]
+        optimizer.zero_grad(set_to_none=True)
+        # Without a cache of casts, which would outlive the capture.
+        half = torch.autocast(
+            batch.batch.device.type, torch.bfloat16, enabled=self._half, cache_enabled=False
+        )
+        with half:
+            loss = self.loss(batch)
+        loss.backward()
+        if self._clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters(), self._clip)
+        optimizer.step()
+        return loss.detach()
 
     def validation_step(self, batch: Batch, index: int) -> None:
         values = {f"valid_{name}": value for name, value in self.evaluate_batch(batch).items()}

@@ -80,5 +80,6 @@ class LongestPath(CodeTask):
 
     def _cross_entropy(self, logits: Tensor, length: Tensor) -> Tensor:
         target = length.masked_fill(length > self.longest, BEYOND)
-        total = nn.functional.cross_entropy(logits.float(), target, reduction="sum")
+        logits = logits[: len(target)].float()  # without a padded batch's filler
+        total = nn.functional.cross_entropy(logits, target, reduction="sum")
         return total / len(target)

@@ -76,4 +76,5 @@ class TokenPrediction(CodeTask):
 
 
 def _cross_entropy(logits: Tensor, tokens: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
+    logits = logits[: len(tokens)].float()  # without a padded batch's filler
+    return nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())

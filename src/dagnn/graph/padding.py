@@ -1,0 +1,129 @@
+"""Batches of few different sizes, for what is recorded once per size, such as CUDA graphs.
+
+A padded batch has one graph more than was asked for, the last: a filler that brings nodes and edges
+to a round number. Nothing flows between it and the others, so that theirs remain the results that
+they have without it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from dagnn.graph.schedule import LevelSchedule
+
+__all__ = ["Room", "fill_room", "room_for", "sizes_of", "tensors_of", "with_tensors"]
+
+# Edges of the filler go from a half of its nodes to the other: with few, one of them would have
+# so many predecessors that all else would wait for it.
+LEAST_FILLER = 64
+
+
+class Room(NamedTuple):
+    """The sizes of a batch, filler included."""
+
+    nodes: int
+    edges: int
+    levels: int
+    targets: int
+    sources: int
+
+
+def room_for(nodes: int, edges: int, levels: int, targets: int, sources: int) -> Room:
+    """The sizes to which those of a batch are rounded up."""
+    room_nodes, room_edges = round_up(nodes + LEAST_FILLER), round_up(edges)
+    free = _free(room_nodes - nodes, room_edges - edges)
+    return Room(
+        room_nodes,
+        room_edges,
+        round_up(max(levels, 2), parts=2),
+        _share(targets + free, room_nodes),
+        _share(sources + free, room_nodes),
+    )
+
+
+def _share(size: int, nodes: int) -> int:
+    """A quarter, a half or all of the nodes: whatever is enough."""
+    return next(share for share in (nodes // 4, nodes // 2, nodes) if share >= size)
+
+
+def round_up(size: int, parts: int = 4) -> int:
+    """The next number of which there are :obj:`parts` between powers of two.
+
+    Example:
+        >>> [round_up(size) for size in (1, 9, 16, 17, 1000, 5420)]
+        [1, 10, 16, 20, 1024, 6144]
+    """
+    step = max(1, (1 << max(0, size - 1).bit_length() >> 1) // parts)
+    return -(-size // step) * step
+
+
+def fill_room(
+    nodes: int,
+    edges: int,
+    graph: int,
+    edge_index: np.ndarray,
+    batch: np.ndarray,
+    levels: np.ndarray,
+) -> None:
+    """Write the filler behind the other graphs.
+
+    Args:
+        nodes: The number of their nodes.
+        edges: The number of their edges.
+        graph: The number of the graphs, and so the index of the filler.
+        edge_index: ``[2, room.edges]``
+        batch: ``[room.nodes]``
+        levels: ``[2, room.nodes]``
+    """
+    extra_nodes, extra_edges = batch.size - nodes, edge_index.shape[1] - edges
+    half = extra_nodes // 2
+    tail = np.arange(extra_edges) % half
+    edge_index[0, edges:] = nodes + tail
+    edge_index[1, edges:] = nodes + half + tail
+    batch[nodes:] = graph
+    used = min(extra_edges, half)
+    levels[:, nodes:] = 0
+    levels[0, nodes + half : nodes + half + used] = 1
+    levels[1, nodes : nodes + used] = 1
+
+
+def _free(extra_nodes: int, extra_edges: int) -> int:
+    """Nodes of the filler without successors; without predecessors there are as many."""
+    return extra_nodes - min(extra_edges, extra_nodes // 2)
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """All tensors of a batch, those of its schedule last."""
+    own = [value for _, value in batch if isinstance(value, Tensor)]
+    return own + [getattr(batch.schedule, field.name) for field in fields(LevelSchedule)]
+
+
+def with_tensors(batch: Batch, tensors: Sequence[Tensor]) -> Batch:
+    """The same batch with other tensors, in the order of :func:`tensors_of`."""
+    out = copy.copy(batch)
+    left = iter(tensors)
+    for name, value in batch:
+        if isinstance(value, Tensor):
+            out[name] = next(left)
+    out.schedule = LevelSchedule(*left)
+    return out
+
+
+def sizes_of(batch: Batch) -> tuple[int, ...]:
+    """What tells apart the sizes of padded batches."""
+    schedule = batch.schedule
+    return (
+        batch.num_graphs,
+        schedule.num_nodes,
+        schedule.num_edges,
+        schedule.num_levels,
+        len(schedule.targets),
+        len(schedule.sources),
+    )

@@ -1,0 +1,123 @@
+"""Whole training steps as CUDA graphs, one per size of the batch.
+
+Launching the hundreds of small kernels of a step one by one often takes longer than running them;
+a CUDA graph is one launch. It asks for sizes that are known beforehand, tensors that stay where
+they are, and a step that never waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["CapturedStep"]
+
+WARM_UP = 3  # runs before a capture, in which libraries choose and set up what they need
+
+
+@dataclass(frozen=True)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]
+    loss: Tensor  # the same memory in every run
+
+
+class CapturedStep:
+    """A training step as CUDA graphs, each captured when its size is first seen.
+
+    The optimizer is made capturable, and its learning rate becomes a tensor on the device, so
+    that a change reaches the captured steps; a schedule may change or replace it between steps.
+
+    Args:
+        parameters: All that the step trains, on a CUDA device.
+        optimizer: Their optimizer.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> None:
+        self._parameters, self._optimizer = list(parameters), optimizer
+        device = self._parameters[0].device
+        self._rates = [
+            torch.tensor(float(group["lr"]), device=device) for group in optimizer.param_groups
+        ]
+        self._captured: dict[Hashable, _Captured] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        for group in optimizer.param_groups:
+            group["capturable"] = True
+
+    def __call__(
+        self, key: Hashable, inputs: Sequence[Tensor], step: Callable[[list[Tensor]], Tensor]
+    ) -> Tensor:
+        """Run a step.
+
+        Args:
+            key: What the sizes of the inputs, and all else that may differ, follow from.
+            inputs: What differs from step to step.
+            step: The step as a function of the inputs: gradients are cleared, the loss, backward,
+                clipping, the optimizer. It is called only when a key is new, with copies of the
+                inputs whose memory then stays.
+
+        Returns:
+            The loss. It is overwritten by the next step.
+        """
+        self._follow_rates()
+        captured = self._captured.get(key)
+        if captured is None:
+            captured = self._captured[key] = self._capture(inputs, step)
+        torch._foreach_copy_(captured.inputs, list(inputs))
+        captured.graph.replay()
+        return captured.loss
+
+    def _follow_rates(self) -> None:
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            if group["lr"] is not rate:
+                rate.fill_(float(group["lr"]))
+                group["lr"] = rate
+
+    def _capture(
+        self, inputs: Sequence[Tensor], step: Callable[[list[Tensor]], Tensor]
+    ) -> _Captured:
+        kept = [tensor.clone() for tensor in inputs]
+        device = self._parameters[0].device
+        before = self._snapshot()
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                step(kept)
+        torch.cuda.current_stream(device).wait_stream(stream)
+        self._restore(before)
+        # Gradients of the warm-up are dropped, so that the graph has its own.
+        self._optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads, such as one that makes batches, may use the device meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            loss = step(kept)
+        return _Captured(graph, kept, loss)
+
+    def _snapshot(self) -> list[tuple[Tensor, Tensor]]:
+        """All that a step changes, each with a copy."""
+        tensors = self._parameters + self._state()
+        return [(tensor, tensor.detach().clone()) for tensor in tensors]
+
+    @torch.no_grad()
+    def _restore(self, before: list[tuple[Tensor, Tensor]]) -> None:
+        """Undo the warm-up, in place: the graph refers to these very tensors."""
+        known = {id(tensor): copy for tensor, copy in before}
+        for tensor in self._parameters + self._state():
+            copy = known.get(id(tensor))
+            if copy is None:
+                tensor.zero_()  # a state that the first step made begins with zero
+            else:
+                tensor.copy_(copy)
+
+    def _state(self) -> list[Tensor]:
+        """Adam's: the step, and the means of gradients and squares."""
+        return [
+            value
+            for state in self._optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, Tensor)
+        ]
