@@ -7,16 +7,19 @@ import multiprocessing
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from torch import Tensor
 
+from dagnn.tasks import code_training, graph_task
 from dagnn.tasks.code_encoders import MODELS, RECURRENT, EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun, preset
 from dagnn.tasks.code_training import evaluate, load_task, repeat, sweep, train_code
+from dagnn.tasks.token_prediction import TokenPrediction
 from dagnn.training import read_checkpoint
-from tests.tasks.small_code import dataset
+from tests.tasks.small_code import dataset, vocabulary
 from tests.training.toy import kill_at
 
 QUIET: dict[str, Any] = {"device": "cpu", "progress": False}
@@ -146,10 +149,75 @@ def test_bad_settings(tmp_path: Path) -> None:
         load_task(tmp_path / "other.ckpt")
 
 
-def test_captured_steps_need_a_gpu_and_a_recurrent_model(tmp_path: Path) -> None:
+def test_captured_steps_need_a_gpu_and_a_fused_model(tmp_path: Path) -> None:
     run = small_run(captured=True)
     with pytest.raises(ValueError, match="expected a CUDA device for captured steps, got cpu"):
         train_code(run, dataset(run.edges), tmp_path, **QUIET)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="expected dagnn or dvae without dropout"):
+    with pytest.raises(ValueError, match="expected dagnn or dvae for captured steps, got gcn"):
         small_run(model="gcn", captured=True)
+    slow = replace(run.encoder, aggregator="dot_attention")
+    task = TokenPrediction(slow, vocabulary())
+    with pytest.raises(ValueError, match="expected a model with a fused path"):
+        task.capture_steps(None, half=False)
+
+
+class EagerStand:
+    """Runs steps as they come, where a CUDA graph would be recorded."""
+
+    keys: ClassVar[set[Any]] = set()
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __call__(self, key: Any, inputs: list[Tensor], step: Any) -> Tensor:
+        self.keys.add(key)
+        return step([tensor.clone() for tensor in inputs])
+
+
+@pytest.mark.parametrize("task", ["tok", "lp"])
+def test_padded_steps_train_the_same(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a captured run but the recording."""
+    monkeypatch.setattr(graph_task, "CapturedStep", EagerStand)
+    run = small_run(task, epochs=3)
+    train_code(run, dataset(run.edges), tmp_path / "plain", **QUIET)
+
+    monkeypatch.setattr(code_training, "choose_device", lambda _: torch.device("cpu"))
+    monkeypatch.setattr(code_training, "_can_capture", lambda _: True)
+    EagerStand.keys.clear()
+    captured = replace(run, captured=True)
+    train_code(captured, dataset(run.edges), tmp_path / "padded", **QUIET)
+    assert len(EagerStand.keys) > 1  # sizes
+    plain, padded = (
+        read_checkpoint(tmp_path / name / "last.ckpt")["state_dict"] for name in ("plain", "padded")
+    )
+    for name, value in plain.items():
+        torch.testing.assert_close(padded[name], value, atol=1e-4, rtol=1e-3, msg=name)
+
+
+def test_a_sweep_goes_on_where_a_rate_diverges(tmp_path: Path) -> None:
+    run = small_run(epochs=1)
+    best, scores = sweep(run, lambda *_: dataset(), tmp_path, [1e30, 0.01], **QUIET)
+    assert best == 0.01
+    assert scores[1e30] is None
+    with pytest.raises(ValueError, match="expected a learning rate that does not diverge"):
+        sweep(run, lambda *_: dataset(), tmp_path / "all", [1e30], **QUIET)
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_empty_splits_are_refused_before_training(split: str, tmp_path: Path) -> None:
+    data = dataset()
+    empty = replace(data, **{split: data.test.select([0])})
+    monkey: Any = getattr(empty, split)
+    monkey._tables.pointers["graph"] = monkey._tables.pointers["graph"][:1]
+    with pytest.raises(ValueError, match=f"expected functions in the {split} split.*--split-by"):
+        train_code(small_run(), empty, tmp_path, **QUIET)
+
+
+def test_a_missing_gpu_is_named(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    with pytest.raises(ValueError, match="expected a CUDA device, but torch finds none"):
+        train_code(small_run(), dataset(), tmp_path, device="cuda", progress=False)

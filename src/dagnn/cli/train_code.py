@@ -232,7 +232,7 @@ def _run(
 
     folder = Path("runs", task, options["model"]) if out is None else out
     fitting = {"device": options["device"], "checkpoint_every_steps": options["checkpoint_every"]}
-    scores: dict[float, float] = {}
+    scores: dict[float, float | None] = {}
     if sweep_first:
         rate, scores = sweep(run, load, folder / "sweep", LEARNING_RATES, **fitting)
         run = replace(run, learning_rate=rate)

@@ -131,8 +131,7 @@ def _declare_filler(batch: Batch, room: Room) -> None:
     batch._num_graphs += 1
     if "num_nodes" in batch:
         batch.num_nodes = room.nodes
-    # It cannot be taken apart again.
-    batch._slice_dict = batch._inc_dict = None
+    del batch._slice_dict, batch._inc_dict  # it cannot be taken apart again
 
 
 def _shapes(room: Room, num_graphs: int, schedule: bool) -> Shapes:

@@ -272,6 +272,11 @@ class DAGNN(nn.Module):
         return NodeStates(directions[0], directions[1] if self.bidirectional else [])
 
     @property
+    def is_fused(self) -> bool:
+        """Whether a fused backend can run the model, where there is one for its device."""
+        return self._fused_kind is not None and self.backend != "reference"
+
+    @property
     def _parameter(self) -> Tensor:
         """One of them, for its device and dtype."""
         return next(self.forward_layers.parameters())
@@ -488,13 +493,12 @@ class DAGNN(nn.Module):
             self._check_dtype("edge_attr", edge_attr)
 
     def extra_repr(self) -> str:
-        fused = self._fused_kind is not None and self.backend != "reference"
         return (
             f"{self.in_channels}, {self.hidden_channels}, num_layers={self.num_layers}, "
             f"out_channels={self.out_channels}, bidirectional={self.bidirectional}, "
             f"readout_nodes={self.readout_nodes!r}, readout_layers={self.readout_layers!r}, "
             f"dropout={self.dropout}, backend={self.backend!r}, "
-            f"path={'fused' if fused else 'reference'!r}"
+            f"path={'fused' if self.is_fused else 'reference'!r}"
         )
 
 

@@ -141,6 +141,12 @@ class CodeEncoder(nn.Module):
         """Whether batches should carry their schedules."""
         return self.config.model in RECURRENT
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether the model runs as one operator, without a look at the schedule on the host."""
+        body = self.body
+        return isinstance(body, DAGNN) and body.is_fused and not body.dropout
+
     def forward(self, batch: Batch) -> Tensor:
         """One vector per function. ``[G, C]``"""
         x = self.embedding(batch)

@@ -56,10 +56,9 @@ class CodeRun:
             raise ValueError(f"expected a task of {', '.join(TASKS)}, got {self.task!r}")
         if self.seed < 0:
             raise ValueError(f"expected seed >= 0, got {self.seed}")
-        if self.captured and (self.encoder.model not in RECURRENT or self.encoder.dropout):
+        if self.captured and self.encoder.model not in RECURRENT:
             raise ValueError(
-                f"expected {' or '.join(RECURRENT)} without dropout for captured steps, got "
-                f"{self.encoder.model} with dropout {self.encoder.dropout}"
+                f"expected {' or '.join(RECURRENT)} for captured steps, got {self.encoder.model}"
             )
         if self.learning_rate <= 0:
             raise ValueError(f"expected learning_rate > 0, got {self.learning_rate}")

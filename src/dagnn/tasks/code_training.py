@@ -19,7 +19,15 @@ from dagnn.tasks.code_protocol import SWEEP_SHARE, CodeRun
 from dagnn.tasks.graph_task import CodeTask
 from dagnn.tasks.longest_path import LongestPath
 from dagnn.tasks.token_prediction import TokenPrediction
-from dagnn.training import fit, load_weights, read_checkpoint, run_record, write_json
+from dagnn.training import (
+    NonFiniteLossError,
+    fit,
+    load_weights,
+    read_checkpoint,
+    run_record,
+    write_json,
+)
+from dagnn.training.fit import accelerator, matmul_precision
 
 __all__ = ["choose_device", "evaluate", "load_task", "repeat", "sweep", "train_code"]
 
@@ -55,13 +63,15 @@ def train_code(
     """
     if data.edges != run.edges:
         raise ValueError(f"expected data with edges={run.edges!r}, got {data.edges!r}")
+    for name in ("train", "valid", "test"):
+        _check_split(name, getattr(data, name))
     folder = Path(folder)
     where = choose_device(device)
     train = _resident(_sample(data.train, run.train_limit, run.seed), where)
     valid = _resident(_sample(data.valid, run.valid_limit, run.seed), where)
     module = _make_task(run, data)
     if run.captured:
-        if where.type != "cuda":
+        if not _can_capture(where):
             raise ValueError(f"expected a CUDA device for captured steps, got {where}")
         module.capture_steps(run.clip, half=run.precision == "bf16")
     config = {
@@ -133,19 +143,26 @@ def repeat(
 
 def sweep(
     run: CodeRun, load: Load, folder: str | Path, rates: Sequence[float], **options: Any
-) -> tuple[float, dict[float, float]]:
+) -> tuple[float, dict[float, float | None]]:
     """The learning rate with the best validation metric on 15% of the training split, and the
-    metric of each."""
+    metric of each; of one that diverged, None."""
     folder = Path(folder)
     share = min(run.train_share, SWEEP_SHARE)
     data = load(run.edges, share)
     metric = f"valid_{KINDS[run.task].metric}"
-    scores = {}
+    scores: dict[float, float | None] = {}
     for rate in rates:
         trial = replace(run, learning_rate=rate, train_share=share)
-        record = train_code(trial, data, folder / f"rate{rate:g}", **options)
-        scores[rate] = float(record["metrics"][metric])
-    best = max(scores, key=lambda rate: scores[rate])
+        try:
+            record = train_code(trial, data, folder / f"rate{rate:g}", **options)
+        except NonFiniteLossError:
+            scores[rate] = None  # it diverged; others may not
+        else:
+            scores[rate] = float(record["metrics"][metric])
+    finite = {rate: score for rate, score in scores.items() if score is not None}
+    if not finite:
+        raise ValueError(f"expected a learning rate that does not diverge, but all did: {scores}")
+    best = max(finite, key=lambda rate: finite[rate])
     write_json(folder / "sweep.json", {"metric": metric, "best": best, "scores": scores})
     return best, scores
 
@@ -155,11 +172,15 @@ def evaluate(
     module: CodeTask, graphs: FlatGraphs, *, device: str = "auto", precision: str = "32"
 ) -> dict[str, float]:
     """Means over the graphs of all that a task reports."""
+    _check_split("evaluated", graphs)
     where = choose_device(device)
     module.to(where).eval()
     totals: dict[str, torch.Tensor] = {}
     for batch in _evaluation_loader(graphs, module.encoder.is_recurrent, where):
-        with torch.autocast(where.type, torch.bfloat16, enabled=precision == "bf16"):
+        with (
+            matmul_precision(precision),
+            torch.autocast(where.type, torch.bfloat16, enabled=precision == "bf16"),
+        ):
             values = module.evaluate_batch(batch)
         for name, value in values.items():
             totals[name] = totals.get(name, 0.0) + value.double() * batch.num_graphs
@@ -175,18 +196,31 @@ def load_task(path: str | Path) -> CodeTask:
             f"expected a checkpoint of {' or '.join(KINDS)}, got {path}; train one with "
             "`dagnn train tok`"
         )
-    module = KINDS[settings["kind"]].from_settings(settings)
-    module.load_state_dict(checkpoint["state_dict"])
+    try:
+        module = KINDS[settings["kind"]].from_settings(settings)
+        module.load_state_dict(checkpoint["state_dict"])
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(
+            f"expected a checkpoint of this version of dagnn, got {path}: {error}"
+        ) from error
     return module.eval()
 
 
 def choose_device(device: str) -> torch.device:
     """``"cuda"`` if it is asked for, or for ``"auto"`` if it is there."""
-    if device not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"expected device 'auto', 'cpu' or 'cuda', got {device!r}")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
+    return torch.device(accelerator(device))
+
+
+def _can_capture(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
+def _check_split(name: str, graphs: FlatGraphs) -> None:
+    if not len(graphs):
+        raise ValueError(
+            f"expected functions in the {name} split, got none; a corpus of one project has one "
+            "split: build it with `dagnn data code --split-by folder` or `--split-by file`"
+        )
 
 
 def _make_task(run: CodeRun, data: CodeDataset) -> CodeTask:

@@ -68,32 +68,44 @@ class CodeTask(LightningModule):
             clip: The largest norm of the gradient.
             half: Whether to train in bfloat16.
         """
+        if not self.encoder.is_fused:
+            raise ValueError(
+                "expected a model with a fused path for captured steps (aggregator attention or "
+                f"gated_sum, cell gru or linear, no dropout), got {self.encoder.config}"
+            )
         self.automatic_optimization = False
         self._clip, self._half = clip, half
+        self._captured: CapturedStep | None = None
 
     def on_train_start(self) -> None:
         if not self.automatic_optimization:
             self._captured = CapturedStep(list(self.parameters()), self.trainer.optimizers[0])
 
+    def on_train_end(self) -> None:
+        self._captured = None  # with the memory of all its graphs
+
     def training_step(self, batch: Batch, index: int) -> Tensor:
         if self.automatic_optimization:
             return self.loss(batch)
-        return self._captured(
-            sizes_of(batch),
-            tensors_of(batch),
-            lambda inputs: self._step(with_tensors(batch, inputs)),
-        )
+        assert self._captured is not None, "training has started"
+
+        def step(inputs: list[Tensor]) -> Tensor:
+            return self._step(with_tensors(batch, inputs))
+
+        return self._captured(sizes_of(batch), tensors_of(batch), step)
 
     def _step(self, batch: Batch) -> Tensor:
+        # Not Lightning's wrapper, which counts steps on the host: in a replay nothing runs there.
+        # So `global_step` stays zero, and nothing of ours reads it.
         optimizer = self.trainer.optimizers[0]
         optimizer.zero_grad(set_to_none=True)
-        # Without a cache of casts, which would outlive the capture.
-        half = torch.autocast(
-            batch.batch.device.type, torch.bfloat16, enabled=self._half, cache_enabled=False
-        )
-        with half:
-            loss = self.loss(batch)
-        loss.backward()
+        kind = batch.batch.device.type
+        # Lightning's autocast is around the whole step; backward is not meant to be in it.
+        with torch.autocast(kind, enabled=False):
+            # Without a cache of casts, which would outlive the capture.
+            with torch.autocast(kind, torch.bfloat16, enabled=self._half, cache_enabled=False):
+                loss = self.loss(batch)
+            loss.backward()
         if self._clip is not None:
             nn.utils.clip_grad_norm_(self.parameters(), self._clip)
         optimizer.step()
@@ -101,10 +113,6 @@ class CodeTask(LightningModule):
 
     def validation_step(self, batch: Batch, index: int) -> None:
         values = {f"valid_{name}": value for name, value in self.evaluate_batch(batch).items()}
-        self.log_dict(values, batch_size=batch.num_graphs)
-
-    def test_step(self, batch: Batch, index: int) -> None:
-        values = {f"test_{name}": value for name, value in self.evaluate_batch(batch).items()}
         self.log_dict(values, batch_size=batch.num_graphs)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

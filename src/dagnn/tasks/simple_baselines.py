@@ -72,7 +72,7 @@ def target_in_graph(graphs: FlatGraphs, vocabulary: CodeVocabulary) -> float:
     copied = np.isin(true_graph.numpy() * num_tokens + true.numpy(), pairs) & (true.numpy() >= 0)
     hits = np.bincount(true_graph.numpy()[copied], minlength=len(graphs))
     total = np.bincount(true_graph.numpy(), minlength=len(graphs))
-    return float(np.mean(2 * hits / (hits + total)))
+    return float(np.mean(2 * hits / np.maximum(hits + total, 1)))  # a name may have no words
 
 
 def majority_in_valid(valid: FlatGraphs, test: FlatGraphs) -> float:
