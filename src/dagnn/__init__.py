@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dagnn.nn.dagnn import DAGNN, NodeStates
     from dagnn.nn.family import DVAEEncoder, RecursiveNetwork, dag_rnn, tree_lstm
     from dagnn.nn.levelwise import LevelwiseConv, MaxPlusConv
+    from dagnn.search.learn_network import learn_network
     from dagnn.tasks.naming import predict_names
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ __all__ = [
     "NodeStates",
     "RecursiveNetwork",
     "dag_rnn",
+    "learn_network",
     "longest_path_length",
     "predict_names",
     "sources",
@@ -65,6 +67,7 @@ _MODULES = {
     "nn.dagnn": ("DAGNN", "NodeStates"),
     "nn.family": ("DVAEEncoder", "RecursiveNetwork", "dag_rnn", "tree_lstm"),
     "nn.levelwise": ("LevelwiseConv", "MaxPlusConv"),
+    "search.learn_network": ("learn_network",),
     "tasks.naming": ("predict_names",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

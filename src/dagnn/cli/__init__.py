@@ -1,15 +1,20 @@
 """The command ``dagnn``. Commands import what they need when they run, so that help is quick."""
 
 from dagnn.cli import (  # noqa: F401 - add their commands  # noqa: F401  # noqa: F401  # noqa: F401
+    bn_learn,
     data_bn,
     data_code,
     data_get,
+    doctor,
     embed,
     evaluate,
     name,
     predict,
+    report,
+    reproduce,
     sample,
     score,
+    search_na,
     train_autoencoder,
     train_code,
     train_predictor,

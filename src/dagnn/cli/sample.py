@@ -56,7 +56,7 @@ def sample(
     messages.print(f"{sum(valid)} of {count} graphs are valid", markup=False, highlight=False)
     if plot:
         from dagnn.autoencoders.draw import draw_dags
-        from dagnn.datasets.files import replacing
+        from dagnn.graph.files import replacing
 
         titles = ["" if ok else "not valid" for ok in valid]
         figure = draw_dags(graphs, type_names(task, graphs.num_types), titles)

@@ -94,7 +94,8 @@ PoolOption = Annotated[
 BothOption = Annotated[
     bool | None,
     typer.Option(
-        "--bidirectional/--unidirectional", help="Also of D-VAE; by default as in the paper.",
+        "--bidirectional/--unidirectional",
+        help="Also of D-VAE; by default both ways: DAGNN on BN, D-VAE on NA.",
         rich_help_panel=ABLATIONS, show_default=False,
     ),
 ]  # fmt: skip

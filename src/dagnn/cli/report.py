@@ -1,0 +1,51 @@
+"""``dagnn report``: all results on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dagnn.cli.app import app
+from dagnn.cli.console import results
+
+__all__ = ["report"]
+
+
+@app.command()
+def report(
+    folder: Annotated[
+        Path, typer.Option("--results", metavar="DIR", help="The records of dagnn reproduce.")
+    ] = Path("results/cells"),
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help=".html with pictures, or .md."),
+    ] = Path("report.html"),
+) -> None:
+    """Write every table and figure with the paper's values beside ours.
+
+    The page needs no other file. It has the difference in standard errors, training curves, and
+    the command that makes each place again.
+
+    Examples:
+
+    - `dagnn report --out report.html`
+
+    - `dagnn report --out RESULTS.md`
+    """
+    from dagnn.experiments.records import read_records
+    from dagnn.experiments.report import html_report
+    from dagnn.experiments.results_page import results_page
+    from dagnn.training.checkpoints import write_atomically
+
+    pages = {".html": html_report, ".md": results_page}
+    if out.suffix not in pages:
+        raise ValueError(f"expected a name that ends with .html or .md, got {out}")
+    if not folder.is_dir():
+        raise ValueError(
+            f"expected a folder of records, got {folder}; make some: dagnn reproduce table2"
+        )
+    text = pages[out.suffix](read_records(folder))
+    write_atomically(out, lambda file: file.write(text.encode()))
+    results.print(str(out), markup=False, highlight=False)

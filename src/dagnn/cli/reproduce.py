@@ -1,0 +1,262 @@
+"""``dagnn reproduce``: the paper's tables and figures."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dagnn.cli.app import app
+from dagnn.cli.console import messages, print_json, results
+
+if TYPE_CHECKING:
+    from dagnn.experiments.cells import Cell
+    from dagnn.experiments.records import Record
+    from dagnn.experiments.registry import Entry
+    from dagnn.experiments.runner import Outcome
+
+__all__ = ["reproduce"]
+
+
+class Preset(enum.StrEnum):
+    """See :func:`dagnn.experiments.registry.make_entry`."""
+
+    quick = "quick"
+    paper = "paper"
+
+
+class Device(enum.StrEnum):
+    """See :func:`dagnn.training.fit`."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+@app.command()
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="table1 to table6, figure-time (3), figure-layers (4), figure-network (5), "
+            "figure-lp (6), all; or sweep, which finds learning rates for TOK and LP.",
+            show_default=False,
+        ),
+    ] = None,
+    preset: Annotated[
+        Preset, typer.Option(help="quick: small, half an hour for all on two cores.")
+    ] = Preset.quick,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="0,1,…", help="By default the preset's.", show_default=False),
+    ] = None,
+    row: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this row; may be given more than once.", show_default=False),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this column, such as tok-15; na is both of NA's."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="By default $DAGNN_DATA or data.", show_default=False),
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--results", metavar="DIR", help="Where records are kept.")
+    ] = Path("results/cells"),
+    runs: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where runs keep their checkpoints.")
+    ] = Path("runs/cells"),
+    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", "-j", min=1, show_default=False,
+            help="Runs at a time. By default 2 with the preset quick on two CPU cores or more.",
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", show_default=False,
+            help="Run on a Ray cluster: its address, auto, or local for one on this machine.",
+        ),
+    ] = None,
+    gpus: Annotated[
+        float, typer.Option(min=0, help="With --ray: the share of a GPU that a run needs.")
+    ] = 0.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would run, and what it would take.")
+    ] = False,
+    import_run: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", show_default=False,
+            help="Instead, take over runs of `dagnn train` and `dagnn score` below a folder.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:  # fmt: skip
+    """Run what a table or a figure of the paper needs, and show it beside the paper's values.
+
+    Each run becomes a record in `results/cells`. What is recorded is not run again, and what was
+    killed goes on where it was: give the same command again. Several processes, also on several
+    machines, may work on one folder. `dagnn report` makes a page of all records.
+
+    Examples:
+
+    - `dagnn reproduce all --preset quick`
+
+    - `dagnn reproduce table2 --preset paper --column na --dry-run`
+
+    - `dagnn reproduce table1 --preset paper --row DAGNN --row GCN --seeds 0,1,2`
+
+    - `dagnn reproduce all --preset paper --ray auto --gpus 0.5`
+    """
+    if import_run is not None:
+        _import(import_run, folder, as_json)
+        return
+    if name is None:
+        raise ValueError("expected what to reproduce, such as table1 or all; see --help")
+
+    from dagnn.experiments.cluster import run_on_ray
+    from dagnn.experiments.data_files import data_folder
+    from dagnn.experiments.records import read_records
+    from dagnn.experiments.registry import NAMES, best_rates, make_entry
+    from dagnn.experiments.run_cell import Workplace
+    from dagnn.experiments.runner import run_cells
+
+    records = read_records(folder)
+    rates = best_rates(((r.cell, r.metrics) for r in records), preset)
+    names = NAMES if name == "all" else (name,)
+    entries = [make_entry(each, preset, rates).only(row, column) for each in names]
+    wanted = None if seeds is None else [_seed(word) for word in seeds.split(",")]
+    cells = list({cell.id: cell for entry in entries for cell in entry.cells(wanted)}.values())
+    if not cells:
+        raise ValueError(f"expected a row and column of {name}, got {row or ''} {column or ''}")
+    workers = jobs or _default_jobs(preset, device)
+    alone = workers == 1 and ray is None and preset is Preset.paper  # a bar that is worth watching
+    place = Workplace(data_folder(data_dir), runs, device.value, progress=alone)
+    if dry_run:
+        _show_plan(cells, records, place.data, as_json)
+        return
+    if ray is not None:
+        address = None if ray == "local" else ray
+        running = run_on_ray(cells, folder, place, address=address, gpus=gpus)
+    else:
+        running = run_cells(cells, folder, place, workers)
+    messages.print(f"{len(cells)} runs; records in {folder}", markup=False, highlight=False)
+    outcomes = []
+    for outcome in running:
+        outcomes.append(outcome)
+        _tell(outcome, len(outcomes), len(cells))
+    _show(entries, read_records(folder), outcomes, as_json)
+    if any(outcome.status in ("failed", "no data") for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _seed(word: str) -> int:
+    if not word.strip().isdigit():
+        raise ValueError(f"expected seeds such as 0,1,2, got {word!r}")
+    return int(word)
+
+
+def _default_jobs(preset: Preset, device: Device) -> int:
+    import os
+
+    import torch
+
+    on_gpu = device is Device.cuda or (device is Device.auto and torch.cuda.is_available())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    return 2 if preset is Preset.quick and not on_gpu and cores > 1 else 1
+
+
+def _import(run: Path, folder: Path, as_json: bool) -> None:
+    from dagnn.experiments.imports import import_runs
+
+    found = import_runs(run, folder)
+    if as_json:
+        print_json([record.content["id"] for record in found])
+        return
+    for record in found:
+        results.print(str(folder / f"{record.cell.id}.json"), markup=False, highlight=False)
+
+
+def _show_plan(cells: list[Cell], records: list[Record], data: Path, as_json: bool) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from dagnn.experiments.plan import make_plan
+
+    plan = make_plan(cells, records, data)
+    if as_json:
+        print_json(plan.to_dict())
+        return
+    table = Table(box=box.SIMPLE)
+    for title in ("cells", "state", "runs", "each"):
+        table.add_column(title, justify="left" if title in ("cells", "state") else "right")
+    for line in plan.lines:
+        each = f"{'' if line.is_measured else '≈ '}{_duration(line.seconds)}"
+        table.add_row(line.name, line.state, str(line.count), each)
+    results.print(table)
+    results.print(f"To run: {plan.to_run} of {len(cells)}, about {_duration(plan.seconds)} of "
+                  "work; ≈ is a guess within a factor of a few.", highlight=False)  # fmt: skip
+    for line_of_help in plan.missing:
+        messages.print(line_of_help, style="yellow", markup=False, highlight=False)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _tell(outcome: Outcome, number: int, total: int) -> None:
+    words = f"{number}/{total} {outcome.cell.id}: {outcome.status}"
+    if outcome.status == "done" and outcome.record is not None:
+        words += f", {_duration(outcome.record.content['seconds'])}"
+    style = "red" if outcome.status == "failed" else None
+    text = f"{words} {outcome.reason}".strip()
+    messages.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _show(
+    entries: list[Entry], records: list[Record], outcomes: list[Outcome], as_json: bool
+) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from dagnn.experiments.views import view_entry
+    from dagnn.experiments.wording import column_title, difference, notes, spread
+
+    views = [view_entry(e.name, e.preset, records) for e in entries if e.name != "sweep"]
+    if as_json:
+        counts: dict[str, Any] = {}
+        for outcome in outcomes:
+            counts[outcome.status] = counts.get(outcome.status, 0) + 1
+        print_json({"outcomes": counts, "entries": [view.to_dict() for view in views]})
+        return
+    for view in views:
+        table = Table(title=view.entry.title, title_justify="left", box=box.SIMPLE)
+        table.add_column("")
+        for column in view.entry.columns:
+            table.add_column(f"{column_title(view, column)}\nours / paper", justify="right")
+        for row in view.entry.rows:
+            texts = []
+            for column in view.entry.columns:
+                place = view.at(row, column)
+                if place is None:
+                    texts.append("")
+                    continue
+                ours = spread(place.value, place) if place.value else "–"
+                paper = spread(place.place.paper, place) if place.place.paper else ""
+                texts.append("\n".join(filter(None, (ours, paper, difference(place)))))
+            table.add_row(row, *texts)
+        results.print(table)
+        for note in notes(view):
+            messages.print(note, markup=False, highlight=False)

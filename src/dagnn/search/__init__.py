@@ -1,0 +1,1 @@
+"""Search for the best graph in the latent space of an autoencoder."""

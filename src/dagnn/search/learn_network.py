@@ -1,0 +1,279 @@
+"""A Bayesian network from a table, by search in the latent space of an autoencoder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import torch
+
+from dagnn.autoencoders.fitting import AutoencoderConfig, fit_autoencoder
+from dagnn.autoencoders.vae import DagVAE
+from dagnn.bayesnet.bootstrap import bootstrap_confidence
+from dagnn.bayesnet.constraints import Constraints, Edge
+from dagnn.bayesnet.exact import SearchResult, exact_search
+from dagnn.bayesnet.hill_climbing import hill_climb
+from dagnn.bayesnet.scores import MAX_VARIABLES, FamilyScores, Score
+from dagnn.bayesnet.table import Missing, Table
+from dagnn.datasets.bayesian_networks import adjacency_of_networks
+from dagnn.datasets.small_dags import SmallDags
+from dagnn.search.latent_search import Round, SearchSettings, search_latent_space
+from dagnn.search.learning_report import LearnedNetwork, LearningReport, RoundSummary
+from dagnn.search.learning_settings import LearningSettings
+from dagnn.search.network_scoring import NetworkScoring, without_idle_edges
+from dagnn.search.phases import Phases
+from dagnn.search.pivots import draw_pivots
+
+__all__ = ["learn_network"]
+
+RESTARTS = 20  # of hill climbing, to compare with
+BOOTSTRAP_RESTARTS = 3  # and in each bootstrap sample
+# Where a Gaussian process of this size takes no longer than a small one on the CPU.
+GPU_PROCESS = {"points": 8000, "num_inducing": 500, "steps": 150}
+
+
+def learn_network(
+    data: pd.DataFrame | Table,
+    *,
+    score: Score = "bic",
+    equivalent_sample_size: float = 1.0,
+    rounds: int = 10,
+    batch: int = 50,
+    seed: int = 0,
+    require: Iterable[Edge] = (),
+    forbid: Iterable[Edge] = (),
+    max_parents: int | None = None,
+    missing: Missing = "drop",
+    bins: int | None = None,
+    bootstrap: int = 100,
+    settings: LearningSettings | None = None,
+    device: str = "auto",
+    progress: bool = False,
+    on_round: Callable[[RoundSummary], None] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+) -> LearnedNetwork:
+    """Learn a Bayesian network from a table of discrete values.
+
+    Pivot graphs are drawn and scored, an autoencoder is trained on them, and Bayesian optimisation
+    in its latent space searches for better ones. The best graph of all is returned, so it is never
+    worse than the best pivot.
+
+    Args:
+        data: The table. See :meth:`Table.from_frame` for :obj:`missing` and :obj:`bins`, which
+            are for a data frame.
+        score: ``"bic"``, ``"aic"``, ``"bdeu"`` (with :obj:`equivalent_sample_size`) or ``"k2"``.
+        rounds: Of the search.
+        batch: Latent points in a round.
+        seed: Of all that is drawn.
+        require: Edges that the network must have, such as ``"A:B"`` or ``("A", "B")``.
+        forbid: Edges that it must not have.
+        max_parents: Of any variable.
+        bootstrap: Samples for the confidence in the edges; 0 for none.
+        settings: How to search; :meth:`LearningSettings.paper` for the paper's way.
+        device: ``"cpu"``, ``"cuda"`` or ``"auto"``, for the autoencoder and its latent space.
+        progress: Whether to show progress on stderr.
+        on_round: Called with every round when it is over.
+        folder: Where the autoencoder's training is kept, and goes on if it was interrupted; by
+            default nowhere.
+
+    Returns:
+        The network; ``network.report`` tells how it was found and compares it with hill climbing
+        and, up to 20 variables, with the optimum.
+    """
+    if rounds < 0 or bootstrap < 0:
+        raise ValueError(f"expected rounds and bootstrap >= 0, got {rounds} and {bootstrap}")
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"expected device 'auto', 'cpu' or 'cuda', got {device!r}")
+    settings = settings or LearningSettings()
+    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    search = SearchSettings(
+        rounds=rounds,
+        batch=batch,
+        decodings=settings.decodings,
+        starts=max(500, 2 * batch),
+        seed=seed,
+        **(GPU_PROCESS if on_gpu else {}),
+    )
+    table = data
+    if not isinstance(table, Table):
+        table = Table.from_frame(table, missing=missing, bins=bins)
+    constraints = Constraints.over(
+        table.names, require=require, forbid=forbid, max_parents=max_parents
+    )
+    scores = FamilyScores(table, score, equivalent_sample_size=equivalent_sample_size)
+    settings = settings.sized(table.num_columns, on_gpu)
+    phases = Phases(progress)
+    for note in table.notes:
+        phases.line(note)
+    notes = list(table.notes)
+
+    climbed, best_of_all = _compare(scores, constraints, seed, phases)
+    if best_of_all is None:
+        notes.append(
+            f"no exact search: it takes at most {MAX_VARIABLES} variables, and there are "
+            f"{table.num_columns}"
+        )
+        phases.line(notes[-1])
+
+    with phases.phase("pivots") as advance:
+        assert settings.num_pivots is not None
+        pivots = draw_pivots(
+            scores,
+            constraints,
+            settings.num_pivots,
+            kind=settings.pivots,
+            seed=seed,
+            progress=advance,
+        )
+    best_pivot = float(pivots.score.max())
+    phases.line(f"{len(pivots):,} pivots, {score.upper()} up to {best_pivot:,.3f}")
+
+    evaluate = NetworkScoring(
+        scores, constraints, repair=settings.repair, improve=settings.improve, seed=seed
+    )
+    best, summaries = _best(pivots), []
+    if table.num_columns == 1 or not rounds:
+        why = "one column has one network" if rounds else "0 rounds"
+        notes.append(f"no search: {why}")
+        phases.line(notes[-1])
+    else:
+        with _one_thread(on_gpu):
+            model = _train(pivots, settings, seed, on_gpu, folder, phases)
+            with phases.phase("search", bar=False):
+                for found in search_latent_space(model, pivots, evaluate, search):
+                    best = max(best, _best(found.graphs), key=lambda result: result.score)
+                    summaries.append(_summarise(found, best.score))
+                    phases.line(_round_line(summaries[-1], rounds))
+                    if on_round is not None:
+                        on_round(summaries[-1])
+
+    confidence = None
+    if bootstrap:
+        with phases.phase("bootstrap") as advance:
+            again = partial(
+                hill_climb, constraints=constraints, restarts=BOOTSTRAP_RESTARTS, seed=seed
+            )
+            confidence = bootstrap_confidence(
+                scores, again, samples=bootstrap, seed=seed, progress=advance
+            )
+    report = LearningReport(
+        rows=table.num_rows,
+        notes=tuple(notes),
+        settings={
+            **asdict(settings),
+            "rounds": rounds,
+            "batch": batch,
+            "seed": seed,
+            "bootstrap": bootstrap,
+            "device": "cuda" if on_gpu else "cpu",
+        },
+        pivots=len(pivots),
+        best_pivot=best_pivot,
+        rounds=tuple(summaries),
+        found=best.score,
+        hill_climbing=climbed.score,
+        exact=None if best_of_all is None else best_of_all.score,
+        scored=evaluate.scored,
+        climbs=evaluate.climbs,
+        seconds=dict(phases.seconds),
+    )
+    phases.line(report.verdict())
+    adjacency = without_idle_edges(best.adjacency, scores, constraints)
+    network = LearnedNetwork.fit(scores, adjacency, confidence=confidence)
+    assert isinstance(network, LearnedNetwork)
+    return replace(network, report=report)
+
+
+@contextmanager
+def _one_thread(on_gpu: bool) -> Iterator[None]:
+    """On the CPU, one thread: steps of so small a model are too short to be shared, and on a busy
+    machine threads that wait for each other take many times as long as one alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if on_gpu else 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _compare(
+    scores: FamilyScores, constraints: Constraints, seed: int, phases: Phases
+) -> tuple[SearchResult, SearchResult | None]:
+    """What hill climbing and, where it can be, exact search find."""
+    exact = None
+    if scores.num_variables <= MAX_VARIABLES:
+        with phases.phase("exact search") as advance:
+            exact = exact_search(scores, constraints, progress=advance)
+    with phases.phase("hill climbing") as advance:
+        climbed = hill_climb(scores, constraints, restarts=RESTARTS, seed=seed, progress=advance)
+    return climbed, exact
+
+
+def _train(
+    pivots: SmallDags,
+    settings: LearningSettings,
+    seed: int,
+    on_gpu: bool,
+    folder: str | os.PathLike[str] | None,
+    phases: Phases,
+) -> DagVAE:
+    config = AutoencoderConfig(
+        model=settings.model,
+        task="bn",
+        hidden_channels=settings.hidden_channels or 0,
+        latent_channels=settings.latent_channels or 0,
+        epochs=settings.epochs or 0,
+        batch_size=min(settings.batch_size or 0, len(pivots)),
+        seed=seed,
+    )
+    device = "cuda" if on_gpu else "cpu"
+    with (
+        tempfile.TemporaryDirectory(prefix="dagnn-") as temporary,
+        phases.phase("autoencoder", bar=False),
+    ):
+        phases.line(f"training the {settings.model} autoencoder on {len(pivots):,} pivots")
+        model, _ = fit_autoencoder(
+            config,
+            pivots,
+            folder or temporary,
+            data={"pivots": _fingerprint(pivots)},
+            device=device,
+            progress=phases.shown,
+        )
+    return model.to(device)
+
+
+def _fingerprint(graphs: SmallDags) -> str:
+    """The SHA-256 of structures, so that a kept training is not taken for that of other ones."""
+    parts = graphs.types.numpy().tobytes() + graphs.adjacency.numpy().tobytes()
+    return hashlib.sha256(parts).hexdigest()
+
+
+def _best(graphs: SmallDags) -> SearchResult:
+    if not len(graphs):
+        return SearchResult(np.zeros((0, 0), dtype=bool), -np.inf)
+    place = graphs.score.argmax().view(1)
+    adjacency = adjacency_of_networks(graphs.index_select(place))[0].cpu().numpy()
+    return SearchResult(adjacency, float(graphs.score[place]))
+
+
+def _summarise(found: Round, best: float) -> RoundSummary:
+    best_of_round = float(found.graphs.score.max()) if len(found.graphs) else None
+    return RoundSummary(
+        found.number, best, best_of_round, found.decoded, len(found.graphs), found.seconds
+    )
+
+
+def _round_line(summary: RoundSummary, rounds: int) -> str:
+    here = "none new" if summary.best_of_round is None else f"{summary.best_of_round:,.3f}"
+    return (
+        f"round {summary.number}/{rounds}  best {summary.best:,.3f}  in this round {here}  "
+        f"{summary.new} new of {summary.decoded}  {summary.seconds:.1f} s"
+    )

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dagnn.bayesnet.network import BayesianNetwork
+from dagnn.cli import app
+from dagnn.datasets.bayesian_networks import sample_asia
+
+FAST = ("--rounds", 1, "--batch", 2, "--num-pivots", 40, "--epochs", 1, "--hidden", 8)
+FILES = {
+    "index.html",
+    "network.bif",
+    "network.dot",
+    "network.json",
+    "network.png",
+    "network.svg",
+    "report.json",
+}
+
+
+def run(*arguments: object) -> str:
+    words = ["bn", "learn", *map(str, (*arguments, *FAST, "--device", "cpu"))]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "asia.csv"
+    sample_asia(300, seed=2)[["S", "L", "B", "E"]].to_csv(path, index=False)
+    return path
+
+
+def test_all_files_are_written_and_agree(table: Path) -> None:
+    printed = run(table, "--bootstrap", 3, "--quiet")
+    folder = table.parent / "asia-network"
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert {path.name for path in table.parent.iterdir()} == {"asia.csv", "asia-network"}
+    network = BayesianNetwork.from_json((folder / "network.json").read_text(encoding="utf-8"))
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    assert network.score() == pytest.approx(report["found"])
+    assert f"BIC {network.score():,.3f}: {report['verdict']}" in printed
+    bif = BayesianNetwork.from_bif((folder / "network.bif").read_text(encoding="utf-8"))
+    assert bif.edges == network.edges
+    for parent, child in network.edges:
+        assert f"{parent} → {child}" in printed
+
+
+def test_json_and_a_second_run_in_the_same_folder(table: Path) -> None:
+    out = table.parent / "deep" / "down"
+    options = ("--out", out, "--bootstrap", 0, "--quiet", "--json")
+    report = json.loads(run(table, *options))
+    assert {Path(path).name for path in report["files"]} == FILES
+    assert json.loads(run(table, *options, "--score", "k2", "--paper"))["climbs"] == 0
+    assert {path.name for path in out.iterdir()} == FILES
+
+
+def test_rounds_and_phases_are_told_on_stderr(table: Path) -> None:
+    words = ["bn", "learn", table, "--bootstrap", 2, *FAST, "--device", "cpu"]
+    told = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False).stderr
+    for part in ("pivots", "training the dagnn autoencoder", "epoch 1/1", "round 1/1", "optimum"):
+        assert part in told
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("", (), "empty file"),
+        ("a,a\n1,2\n", (), "more than once"),
+        ("a,b\n0.5,x\n0.7,y\n", (), "numbers in a"),
+        ("a,b\nx,y\nu,v\n", ("--require", "a:b", "--forbid", "a:b"), "both for a:b"),
+        ("a,b\nx,y\nu,v\n", ("--require", "a:b", "--require", "b:a"), "cycle"),
+        ("a,b\nx,y\nu,v\n", ("--require", "a:c"), "got c"),
+        ("a,b\n,y\nu,\n", (), "missing values"),
+    ],
+)
+def test_bad_input_leaves_nothing(
+    tmp_path: Path, content: str, options: tuple[str, ...], message: str
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        run(path, "--out", tmp_path / "out", *options)
+    assert [found.name for found in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_told_before_the_work(table: Path) -> None:
+    with pytest.raises(ValueError, match="got the file"):
+        run(table, "--out", table)
