@@ -29,8 +29,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt --no-build-isolation -e '.[test,dev]'
 	@touch $(INSTALLED)
 
-demo: $(INSTALLED) ## Learn the longest path of random DAGs
-	$(PY) examples/longest_path.py
+demo: $(INSTALLED) ## Learn names and longest paths of Python functions: DAGNN and a GCN, minutes
+	$(PY) examples/code_demo.py
 
 test: lint types pytest ## Check style and types, then run the tests
 

@@ -55,7 +55,7 @@ def test_commands_are_targets_of_make() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     first_screen = README.splitlines()[:45]
     commands = re.findall(r"\$ make (\w+)", "\n".join(first_screen))
-    assert commands == ["demo", "test", "bench"]
+    assert commands == ["demo", "test"]
     for command in commands:
         assert re.search(rf"^{command}:", makefile, flags=re.MULTILINE)
 

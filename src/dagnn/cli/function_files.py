@@ -23,25 +23,26 @@ def read_functions(paths: Sequence[str]) -> tuple[list[str], list[FunctionGraph]
     """
     from dagnn.datasets.corpus_parts import parse_file
     from dagnn.datasets.functions import SourceError
-    from dagnn.datasets.sources import find_sources
+    from dagnn.datasets.sources import find_sources, name_as_text
 
     files: list[str] = []
     functions: list[FunctionGraph] = []
     sources = find_sources(paths)
     failed = 0
     for source in sources:
+        name = name_as_text(source.path)
         try:
             found = parse_file(source)
         except SourceError as error:
             failed += 1
             messages.print(
-                f"{source.path}:{error.lineno}:{error.offset}: {error.reason}: {error.msg}",
+                f"{name}:{error.lineno}:{error.offset}: {error.reason}: {error.msg}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
             )
             continue
-        files += [source.path] * len(found)
+        files += [name] * len(found)
         functions += found
     if not sources:
         raise ValueError(f"expected Python files, found none in {', '.join(paths)}")

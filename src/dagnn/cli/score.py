@@ -99,10 +99,18 @@ def score(
         seeds=seeds,
         plot=plot,
         device=device.value,
+        tell=lambda words: messages.print(words, style="dim", highlight=False),
     )
     if not record["data"]["as_in_training"]:
         messages.print(
             "These are not the graphs of the training: some of the test graphs may have been seen.",
+            style="yellow",
+        )
+    restless = [kind for kind, metrics in record["metrics"].items() if not metrics["is_flat"]]
+    if restless:
+        messages.print(
+            f"The fit of {', '.join(restless)} had not come to rest at its last step: more steps "
+            "may predict better (--preset paper).",
             style="yellow",
         )
     if plot is not None:
@@ -125,3 +133,8 @@ def _print_table(record: dict[str, Any]) -> None:
         cells = [f"{metrics[name]['mean']:.3f} ± {metrics[name]['std']:.3f}" for name in columns]
         table.add_row(kind, *cells, str(len(metrics["seeds"]["rmse"])))
     results.print(table)
+    own = record["predictor"]
+    results.print(
+        f"dagnn predict: RMSE {own['rmse']:.3f}, {own['coverage90']:.0%} in its 90 % intervals",
+        highlight=False,
+    )

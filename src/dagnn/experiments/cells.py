@@ -1,0 +1,126 @@
+"""A cell: one run of an experiment, named by what it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["KINDS", "Cell"]
+
+KINDS = ("code", "baseline", "lengths", "autoencoder", "search")
+
+# How a model is trained, but not what it is: a run that differs from a table's cell in these alone
+# still stands in the table, with a note.
+PROTOCOL = frozenset(
+    {
+        "learning_rate",
+        "precision",
+        "epochs",
+        "patience",
+        "batch_size",
+        "clip",
+        "valid_limit",
+        "rate",
+    }
+)
+TIMING = "time"  # the purpose of a run that is too short for its score to mean anything
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: its result follows from this and the content of the data.
+
+    Args:
+        kind: One of :data:`KINDS`; it says what runs it (:mod:`dagnn.experiments.run_cell`).
+        settings: All that the run is: numbers, words, lists and dictionaries.
+        seed: Of all that is random.
+        data: The name of the data, once it is known.
+
+    Example:
+        >>> cell = Cell("baseline", {"task": "lp"})
+        >>> cell.name
+        'baseline-lp'
+        >>> cell.id == Cell("baseline", {"task": "lp"}, seed=1).id
+        False
+    """
+
+    kind: str
+    settings: Mapping[str, Any] = field(hash=False)
+    seed: int = 0
+    data: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"expected a kind of {', '.join(KINDS)}, got {self.kind!r}")
+        # Tuples become lists, as they will be when they are read from a file.
+        plain = json.loads(json.dumps(self.settings, allow_nan=False))
+        object.__setattr__(self, "settings", plain)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The cell as it stands in its record."""
+        return {"kind": self.kind, **self.settings}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], seed: int, data: str) -> Cell:
+        """The inverse of :attr:`config`."""
+        settings = {name: value for name, value in config.items() if name != "kind"}
+        return cls(config["kind"], settings, seed, data)
+
+    @property
+    def id(self) -> str:
+        """The name with a digest of config, seed and data: another config is another cell."""
+        text = json.dumps([self.config, self.seed, self.data], sort_keys=True)
+        return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    @property
+    def task(self) -> str:
+        return str(self.settings.get("task", self.kind))
+
+    @property
+    def model(self) -> str | None:
+        encoder = self.settings.get("encoder", self.settings)
+        return encoder.get("model")
+
+    @property
+    def name(self) -> str:
+        """A few words for people; cells that differ may share it."""
+        words = [self.kind, self.task, self.model]
+        return "-".join(dict.fromkeys(word for word in words if word))
+
+    @property
+    def is_timing(self) -> bool:
+        return self.settings.get("purpose") == TIMING
+
+    @property
+    def data_kind(self) -> str:
+        """Which of :data:`dagnn.experiments.data_files.DATA` it needs."""
+        return "code" if self.kind in ("code", "baseline", "lengths") else self.task
+
+    def same_model(self, other: Cell) -> bool:
+        """Whether the other is of the same model on the same task, however it was trained and
+        whatever its seed."""
+        return self._model_config() == other._model_config()
+
+    def differences(self, other: Cell) -> dict[str, Any]:
+        """What the other has other than this one: names of settings and the other's values."""
+        mine, others = _flat(self.config), _flat(other.config)
+        names = sorted(mine.keys() | others.keys())
+        return {name: others.get(name) for name in names if mine.get(name) != others.get(name)}
+
+    def _model_config(self) -> dict[str, Any]:
+        left_out = PROTOCOL | {"purpose", "scoring"}
+        return {name: value for name, value in self.config.items() if name not in left_out}
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

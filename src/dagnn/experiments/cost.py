@@ -1,0 +1,45 @@
+"""What a plan will cost, before it is run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dagnn.experiments.cells import Cell
+from dagnn.experiments.records import Record
+
+__all__ = ["Estimate", "estimate"]
+
+# Seconds for 1,000 graphs and one epoch, of the quick presets on one core: measured once, to give
+# an idea where no run of the model is recorded. A GPU takes about as long for the paper's sizes.
+SECONDS = {"tok": 2.3, "lp": 1.2, "na": 0.6, "bn": 0.9}
+SLOWER = {"deepgmg": 8.0, "gat": 1.5, "ggnn": 1.5}
+GRAPHS = {"tok": 400_000, "lp": 400_000, "na": 17_118, "bn": 180_000}  # of the full data
+TYPICAL_EPOCHS = 30  # until patience ends
+OVERHEAD = 5.0  # reading data, evaluation, scoring
+
+
+class Estimate(NamedTuple):
+    """Seconds, and whether they were measured on runs of the same model, or are a guess."""
+
+    seconds: float
+    is_measured: bool
+
+
+def estimate(cell: Cell, records: Sequence[Record]) -> Estimate:
+    """How long a cell will take: as long as its like did, or else a guess within a factor of a
+    few."""
+    same = [r.content["seconds"] for r in records if r.cell.config == cell.config]
+    if same:
+        return Estimate(statistics.fmean(same), True)
+    settings = cell.settings
+    if cell.kind not in ("code", "autoencoder"):
+        return Estimate(240.0 if cell.kind == "search" else 2 * OVERHEAD, False)
+    graphs = settings.get("train_limit") or settings.get("graphs")
+    graphs = graphs or GRAPHS[cell.task] * settings.get("train_share", 1.0)
+    epochs = settings["epochs"]
+    if settings.get("patience") is not None:
+        epochs = min(epochs, TYPICAL_EPOCHS)
+    per_thousand = SECONDS[cell.task] * SLOWER.get(cell.model or "", 1.0)
+    return Estimate(OVERHEAD + per_thousand * graphs / 1000 * epochs, False)

@@ -1,0 +1,104 @@
+"""Runs made with ``dagnn train`` and ``dagnn score``, as records of cells."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dagnn.experiments.cells import Cell
+from dagnn.experiments.records import Record, record_path
+from dagnn.experiments.registry import changed_options, code_settings
+from dagnn.experiments.run_cell import read_history
+from dagnn.tasks.code_encoders import EncoderConfig
+from dagnn.tasks.code_protocol import CodeRun
+from dagnn.training import write_json
+
+__all__ = ["import_runs"]
+
+ENVIRONMENT = ("seconds", "finished", "commit", "versions", "hardware")
+
+
+def import_runs(runs: str | os.PathLike[str], folder: str | os.PathLike[str]) -> list[Record]:
+    """Write records of all finished runs below a folder: of TOK and LP as they were trained, of
+    autoencoders once they are scored.
+
+    A run stands in a table if its model is the table's; where its protocol differs (epochs,
+    learning rate, precision, …), the report says so.
+
+    Args:
+        runs: A run's folder, or one with several below it.
+        folder: Where records are kept. One that is there is written anew.
+
+    Raises:
+        ValueError: If there is no such run.
+    """
+    runs = Path(runs)
+    records = [_content(path) for path in _finished(runs)]
+    found = [record for record in records if record is not None]
+    if not found:
+        raise ValueError(
+            f"expected a folder with runs of dagnn train tok, lp, na or bn, got {runs}; a run of "
+            "na or bn counts once it is scored: dagnn score RUN"
+        )
+    for record in found:
+        write_json(record_path(folder, record.cell), record.content)
+    return found
+
+
+def _finished(runs: Path) -> Iterator[Path]:
+    for name in ("record.json", "score.json"):
+        # What `train --sweep` tried is under other learning rates, each a cell of its own.
+        yield from sorted(runs.rglob(name))
+
+
+def _content(path: Path) -> Record | None:
+    run = json.loads(path.read_text(encoding="utf-8"))
+    config = run.get("config", {})
+    if path.name == "score.json":
+        cell, metrics = _autoencoder(path.parent, run)
+        sha256 = run["data"]["sha256"]
+    elif config.get("task") in ("tok", "lp"):
+        cell, metrics = _code(run), run["metrics"]
+        sha256 = run["data"]["fingerprint"]
+    else:
+        return None  # of an autoencoder, which counts when it is scored; or of a predictor
+    content = {
+        "id": cell.id,
+        "config": cell.config,
+        "seed": cell.seed,
+        "metrics": metrics,
+        "data": {"name": cell.data, "sha256": sha256},
+        **{name: run[name] for name in ENVIRONMENT},
+        "history": read_history(path.parent),
+    }
+    return Record(cell, content)
+
+
+def _code(run: dict[str, Any]) -> Cell:
+    config = {name: value for name, value in run["config"].items() if name != "data"}
+    config["encoder"] = EncoderConfig.from_dict(config["encoder"])
+    return Cell("code", code_settings(CodeRun(**config)), run["seed"], run["data"]["name"])
+
+
+def _autoencoder(folder: Path, score: dict[str, Any]) -> tuple[Cell, dict[str, Any]]:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    settings = {k: v for k, v in config["autoencoder"].items() if k != "seed"}
+    settings["options"] = changed_options(settings["options"], settings["task"])
+    measured = score["metrics"]
+    settings["scoring"] = {
+        "seeds": score["config"]["seeds"],
+        "options": {kind: measured[kind]["options"] for kind in measured},
+    }
+    history = read_history(folder)
+    metrics = {
+        "loss": history[-1]["loss"],
+        "epochs": len(history),
+        "train_seconds": statistics.median(row["train_seconds"] for row in history),
+        **measured,
+    }
+    seed = config["autoencoder"]["seed"]
+    return Cell("autoencoder", settings, seed, Path(score["data"]["file"]).stem), metrics

@@ -1,0 +1,81 @@
+"""The results as Markdown: ``RESULTS.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dagnn.experiments.records import Record
+from dagnn.experiments.views import EntryView, PlaceView, view_all
+from dagnn.experiments.wording import (
+    column_title,
+    command,
+    difference,
+    notes,
+    place_command,
+    spread,
+)
+
+__all__ = ["results_page"]
+
+HEAD = """\
+# Results
+
+Every table and figure of *Directed Acyclic Graph Neural Networks* (Thost and Chen, ICLR 2021), as
+measured with this package: **ours**, then the paper's value, each mean ± standard deviation over
+runs, and the difference in standard errors (se). `–` is not measured yet.
+
+This page is made from the records in `results/cells` by `dagnn report --out RESULTS.md`; do not
+edit it. `dagnn report` makes the same as a page with pictures.
+"""
+
+
+def results_page(records: Sequence[Record]) -> str:
+    """All tables and figures as Markdown; it follows from the records alone."""
+    return "\n".join([HEAD, *(_section(view) for view in view_all(records))])
+
+
+def _section(view: EntryView) -> str:
+    lines = [f"## {view.entry.title}", ""]
+    if view.measured:
+        lines += [f"Preset `{view.entry.preset}`: `{command(view)}`", "", *_table(view), ""]
+        lines += [f"- {note}" for note in notes(view)]
+        lines += ["", *_details(view)]
+    else:
+        lines += [f"Not measured yet: `{command(view)}`"]
+    return "\n".join([*lines, ""])
+
+
+def _table(view: EntryView) -> list[str]:
+    columns = view.entry.columns
+    lines = [
+        "| | " + " | ".join(column_title(view, column) for column in columns) + " |",
+        "| --- |" + " --- |" * len(columns),
+    ]
+    for row in view.entry.rows:
+        cells = (_cell(view.at(row, column)) for column in columns)
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _cell(place: PlaceView | None) -> str:
+    if place is None:
+        return ""
+    parts = [f"**{spread(place.value, place)}**" if place.value else "–"]
+    if place.place.paper is not None:
+        parts.append(spread(place.place.paper, place))
+    if error := difference(place):
+        parts.append(error)
+    return " · ".join(parts)
+
+
+def _details(view: EntryView) -> list[str]:
+    """How to make each place again, folded away."""
+    lines = ["<details><summary>Runs</summary>", "", "| place | runs | seconds | command |"]
+    lines.append("| --- | --- | --- | --- |")
+    for place in view.measured:
+        seconds = sum(record.content["seconds"] for record in place.records)
+        lines.append(
+            f"| {place.place.row}, {place.place.column} | {len(place.records)} | {seconds:,.0f} "
+            f"| `{place_command(view, place)}` |"
+        )
+    return [*lines, "", "</details>"]

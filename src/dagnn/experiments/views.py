@@ -1,0 +1,198 @@
+"""What stands in a table: our value beside the paper's, and how far apart they are."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dagnn.experiments.cells import Cell
+from dagnn.experiments.paper_values import FOLDS, Value
+from dagnn.experiments.records import SPARSE, Record
+from dagnn.experiments.registry import NAMES, PRESETS, Entry, Place, best_rates, make_entry
+
+__all__ = ["EntryView", "Measured", "PlaceView", "standard_errors", "view_all", "view_entry"]
+
+
+class Measured(NamedTuple):
+    """A mean over runs, with their standard deviation where there are several."""
+
+    mean: float
+    std: float | None
+    runs: int
+
+
+@dataclass(frozen=True)
+class PlaceView:
+    """A place with the runs that stand there.
+
+    Args:
+        place: The place.
+        records: Runs of one config on the same data, one per seed; none if it was not run.
+        changes: Settings in which they differ from the place's cell, with their values.
+        is_comparable: Whether they are of the paper's size.
+    """
+
+    place: Place
+    records: tuple[Record, ...]
+    changes: dict[str, Any]
+    is_comparable: bool
+
+    @property
+    def value(self) -> Measured | None:
+        return self.measure(self.place.metric)
+
+    @property
+    def exact_process(self) -> Measured | None:
+        """The same measure by an exact Gaussian process, where a latent space was scored so."""
+        kind, _, measure = self.place.metric.partition(".")
+        return self.measure(f"exact.{measure}") if kind == SPARSE else None
+
+    @property
+    def error(self) -> float | None:
+        """The difference to the paper in standard errors; positive if ours is larger."""
+        task = self.place.column.partition("-")[0]
+        if (
+            not self.is_comparable
+            or self.value is None
+            or self.place.paper is None
+            or task not in FOLDS
+        ):
+            return None
+        return standard_errors(self.value, self.place.paper, FOLDS[task])
+
+    def measure(self, metric: str) -> Measured | None:
+        """The mean of a metric over the runs."""
+        values = [value for r in self.records if (value := r.metric(metric)) is not None]
+        return _mean(values, self.place.scale) if values else None
+
+
+@dataclass(frozen=True)
+class EntryView:
+    """A table or a figure with all that was measured for it."""
+
+    entry: Entry
+    places: tuple[PlaceView, ...]
+
+    @property
+    def measured(self) -> list[PlaceView]:
+        return [place for place in self.places if place.records]
+
+    @property
+    def records(self) -> list[Record]:
+        """All runs that stand in it, each once."""
+        found = {r.cell.id: r for place in self.places for r in place.records}
+        return list(found.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The measured places, for machines."""
+        places = []
+        for view in self.measured:
+            value, paper = view.value, view.place.paper
+            places.append(
+                {
+                    "row": view.place.row,
+                    "column": view.place.column,
+                    "ours": value and value._asdict(),
+                    "paper": paper and paper._asdict(),
+                    "standard_errors": view.error,
+                    "changes": view.changes,
+                    "cells": [record.cell.id for record in view.records],
+                }
+            )
+        return {"name": self.entry.name, "preset": self.entry.preset, "places": places}
+
+    def at(self, row: str, column: str) -> PlaceView | None:
+        wanted = (row, column)
+        return next((p for p in self.places if (p.place.row, p.place.column) == wanted), None)
+
+
+def standard_errors(ours: Measured, paper: Value, folds: int) -> float | None:
+    r"""How many standard errors lie between two means,
+
+    .. math::
+        (\bar x - \bar y) / \sqrt{s_x^2 / n_x + s_y^2 / n_y},
+
+    or ``None`` where ours is of one run, or nothing varies.
+
+    Example:
+        >>> standard_errors(Measured(2.0, 3.0, 9), Value(1.0, 0.0), 5)
+        1.0
+    """
+    if ours.std is None:
+        return None
+    variance = ours.std**2 / ours.runs + paper.std**2 / folds
+    return (ours.mean - paper.mean) / math.sqrt(variance) if variance > 0 else None
+
+
+def view_all(records: Sequence[Record]) -> list[EntryView]:
+    """All tables and figures in the paper's order; of each the presets of which something was
+    measured, or ``"quick"`` without anything.
+
+    What needs no training is the same in both, and alone does not make a table twice.
+    """
+    views = []
+    for name in NAMES:
+        quick, paper = (view_entry(name, preset, records) for preset in PRESETS)
+        small, full = ({r.cell.id for r in view.records} for view in (quick, paper))
+        if full and not full < small:
+            views.append(paper)
+        if not full or small - full:
+            views.append(quick)
+    return views
+
+
+def view_entry(name: str, preset: str, records: Sequence[Record]) -> EntryView:
+    """A table or a figure with the records that belong there."""
+    rates = best_rates(((r.cell, r.metrics) for r in records), preset)
+    entry = make_entry(name, preset, rates)
+    is_paper = preset == "paper"
+    places = (_view_place(place, records, is_paper) for place in entry.places)
+    return EntryView(entry, tuple(places))
+
+
+def _view_place(place: Place, records: Iterable[Record], is_comparable: bool) -> PlaceView:
+    is_time = place.metric == "train_seconds"
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        cell = record.cell
+        if (
+            place.cell.same_model(cell)
+            and (is_time or not cell.is_timing)
+            and record.metric(place.metric) is not None
+        ):
+            kind = [cell.config, record.content["data"], record.device if is_time else ""]
+            groups.setdefault(json.dumps(kind, sort_keys=True), []).append(record)
+    if not groups:
+        return PlaceView(place, (), {}, is_comparable)
+
+    def merit(group: list[Record]) -> tuple[bool, int, str, str]:
+        as_planned = group[0].cell.config == place.cell.config
+        latest = max(str(record.content.get("finished")) for record in group)
+        return as_planned, len(group), latest, group[0].cell.id
+
+    best = max(groups.values(), key=merit)
+    best.sort(key=lambda record: record.cell.seed)
+    changes = _changes(place.cell, best[0].cell, is_time)
+    return PlaceView(place, tuple(best), changes, is_comparable)
+
+
+def _changes(planned: Cell, run: Cell, is_time: bool) -> dict[str, Any]:
+    changes = planned.differences(run)
+    if is_time:  # for how long it was trained does not change the time of an epoch
+        kept = ("precision", "batch_size")
+        return {name: value for name, value in changes.items() if name in kept}
+    return {name: value for name, value in changes.items() if not name.startswith("scoring")}
+
+
+def _mean(values: Sequence[float | list[float]], scale: float) -> Measured:
+    """Over runs; of a single run whose latent space was scored several times, over those times."""
+    first = values[0]
+    if len(values) == 1 and isinstance(first, list):
+        values = first
+    means = [scale * (statistics.fmean(v) if isinstance(v, list) else v) for v in values]
+    std = statistics.stdev(means) if len(means) > 1 else None
+    return Measured(statistics.fmean(means), std, len(means))

@@ -1,0 +1,111 @@
+"""How results are put into words, for every kind of page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+from dagnn.experiments.paper_values import COLUMNS, Value
+from dagnn.experiments.views import EntryView, Measured, PlaceView
+
+__all__ = ["column_title", "command", "difference", "notes", "number", "place_command", "spread"]
+
+QUICK = (
+    "Quick preset: small models on little data for few epochs. It shows that everything runs, and "
+    "in what order of size; it does not compare with the paper."
+)
+OTHER_TITLES = {"bic": "BIC", "longest path": "mean length"}
+
+
+def column_title(view: EntryView, column: str) -> str:
+    """A column's title, with an arrow in the better direction."""
+    if view.entry.name == "figure-time":
+        return f"{column.upper()}, s an epoch"
+    if column not in COLUMNS:
+        return OTHER_TITLES[column]
+    title, more_is_better = COLUMNS[column]
+    return f"{title} {'↑' if more_is_better else '↓'}"
+
+
+def number(value: float, place: PlaceView) -> str:
+    """A number with as many digits as the paper gives."""
+    if place.place.metric == "train_seconds":
+        return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+    return f"{value:.{3 if place.place.scale == 1 else 2}f}"
+
+
+def spread(value: Measured | Value, place: PlaceView) -> str:
+    """Mean and standard deviation."""
+    mean = number(value.mean, place)
+    is_bare = value.std is None or (value.std == 0 and isinstance(value, Value))
+    return mean if is_bare else f"{mean} ± {number(value.std or 0.0, place)}"
+
+
+def difference(place: PlaceView) -> str:
+    """How far ours is from the paper's, in standard errors, or nothing."""
+    error = place.error
+    return "" if error is None else f"{error:+.1f} se"
+
+
+def command(view: EntryView) -> str:
+    """What makes a table or a figure."""
+    return f"dagnn reproduce {view.entry.name} --preset {view.entry.preset}"
+
+
+def place_command(view: EntryView, place: PlaceView) -> str:
+    """What makes one place of it again."""
+    seeds = ",".join(str(record.cell.seed) for record in place.records) or "0"
+    row, column = shlex.quote(place.place.row), shlex.quote(place.place.column)
+    return f"{command(view)} --row {row} --column {column} --seeds {seeds}"
+
+
+def notes(view: EntryView) -> list[str]:
+    """What a reader should know beside the numbers."""
+    found = []
+    if view.entry.preset == "quick" and view.measured:
+        found.append(QUICK)
+    if view.records:
+        found.append(f"Data: {_data(view)}. Run on: {_devices(view)}.")
+    if any(record.cell.task == "tok" for record in view.records):
+        found.append(
+            "The paper's TOK is on the first release of OGB's code graphs, in which the name often "
+            "stood; here it is masked, so that F1 is lower for all models."
+        )
+    if exact := _exact(view):
+        found.append(f"By an exact Gaussian process instead of a sparse one: {exact}.")
+    found += [
+        f"{place.place.row}, {place.place.column}: run with {_settings(place.changes)}."
+        for place in view.measured
+        if place.changes
+    ]
+    missing = len(view.places) - len(view.measured)
+    if view.measured and missing:
+        found.append(f"{missing} of {len(view.places)} places are not measured yet.")
+    return found
+
+
+def _data(view: EntryView) -> str:
+    names = {(r.content["data"]["name"], r.content["data"]["sha256"][:8]) for r in view.records}
+    return ", ".join(f"{name} ({digest})" for name, digest in sorted(names))
+
+
+def _devices(view: EntryView) -> str:
+    return ", ".join(sorted({record.device for record in view.records}))
+
+
+def _exact(view: EntryView) -> str:
+    found = ((place, place.exact_process) for place in view.measured)
+    return "; ".join(
+        f"{place.place.row} {column_title(view, place.place.column)[:-2]} {spread(value, place)}"
+        for place, value in found
+        if value is not None
+    )
+
+
+def _settings(changes: dict[str, Any]) -> str:
+    return _join(f"{name} {value}" for name, value in changes.items())
+
+
+def _join(words: Iterable[str]) -> str:
+    return ", ".join(words)

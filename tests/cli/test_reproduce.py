@@ -1,0 +1,120 @@
+"""``dagnn reproduce``, ``dagnn report`` and ``dagnn doctor``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dagnn.cli import app
+from dagnn.experiments import registry
+from tests.autoencoders.na_file import write_architectures
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in arguments], catch_exceptions=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with little data, and a quick preset that is quicker still."""
+    (tmp_path / "data").mkdir()
+    write_architectures(tmp_path / "data" / "final_structures6.txt", 200)
+    monkeypatch.setenv("DAGNN_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(registry, "QUICK_GRAPHS", 64)
+    monkeypatch.setattr(registry, "QUICK_SCORING", {
+        "seeds": 2, "options": {"vfe": {"num_inducing": 8, "steps": 3}},
+    })  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+TABLE = ("reproduce", "table5", "--column", "na", "--device", "cpu", "--jobs", 1)
+
+
+def test_table_then_report(folder: Path) -> None:
+    done = run(*TABLE)
+    assert done.exit_code == 0
+    assert "D-VAE (ours)" in done.stdout
+    assert "0.375 ± 0.004" in done.stdout
+    assert "Quick preset" in " ".join(done.stderr.split())
+    (record,) = (folder / "results" / "cells").glob("*.json")
+    before = record.read_bytes()
+    again = run(*TABLE, "--json")
+    answer = json.loads(again.stdout)
+    assert answer["outcomes"] == {"kept": 1}
+    assert record.read_bytes() == before
+    (entry,) = answer["entries"]
+    places = {(place["row"], place["column"]): place for place in entry["places"]}
+    assert places["D-VAE (orig)", "na-r"]["paper"] == {"mean": 0.924, "std": 0.001}
+    assert places["D-VAE (ours)", "na-rmse"]["ours"]["runs"] == 2
+    assert places["D-VAE (ours)", "na-rmse"]["cells"] == [record.stem]
+
+    page = Path(run("report", "--out", "page.html").stdout.strip())
+    assert "<svg" in page.read_text(encoding="utf-8")
+    run("report", "--out", "RESULTS.md")
+    assert "## Table 5" in Path("RESULTS.md").read_text(encoding="utf-8")
+
+
+def test_dry_run_writes_nothing(folder: Path) -> None:
+    shown = run("reproduce", "all", "--dry-run")
+    assert shown.exit_code == 0
+    assert "autoencoder-na-dagnn" in shown.stdout
+    assert "no data" in shown.stdout
+    assert "dagnn data get asia-bn" in " ".join(shown.stderr.split())
+    plan = json.loads(run("reproduce", "table2", "--dry-run", "--json").stdout)
+    assert plan["to_run"] == 6
+    assert plan["seconds"] > 0
+    assert len(plan["missing"]) == 1
+    assert not (folder / "results").exists()
+    assert not (folder / "runs").exists()
+
+
+def test_missing_data_is_said(folder: Path) -> None:
+    done = run("reproduce", "table5", "--column", "bn", "--jobs", 1)
+    assert done.exit_code == 1
+    assert "no data" in done.stderr
+    assert "dagnn data bn" in " ".join(done.stderr.split())
+
+
+def test_import(folder: Path) -> None:
+    data = folder / "data" / "final_structures6.txt"
+    tiny = ("--epochs", 1, "--hidden", 6, "--latent", 3, "--device", "cpu", "--quiet")
+    run("train", "na", "--model", "s-vae", "--data", data, "--out", folder / "a", *tiny)
+    run("score", folder / "a", "--gp", "vfe", "--seeds", 2, "--device", "cpu")
+    done = run("reproduce", "--import-run", folder / "a")
+    path = Path(done.stdout.strip())
+    assert path.parent == Path("results/cells")
+    assert json.loads(path.read_text(encoding="utf-8"))["config"]["hidden_channels"] == 6
+    assert json.loads(run("reproduce", "--import-run", "a", "--json").stdout) == [path.stem]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reproduce"], "expected what to reproduce"),
+        (["reproduce", "table9"], "expected one of table1"),
+        (["reproduce", "table2", "--seeds", "0,x"], "expected seeds such as 0,1,2, got 'x'"),
+        (["reproduce", "table2", "--row", "Nobody"], "expected a row and column of table2"),
+        (["reproduce", "--import-run", "nowhere"], "expected a folder with runs"),
+        (["report"], "expected a folder of records"),
+        (["report", "--out", "x.pdf"], r"ends with .html or .md"),
+    ],
+)
+def test_bad_arguments(folder: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(*arguments)
+
+
+def test_doctor(folder: Path) -> None:
+    shown = run("doctor")
+    assert "torch" in shown.stdout
+    assert "missing; dagnn data get code2" in shown.stdout
+    found = json.loads(run("doctor", "--json").stdout)
+    assert found["backends"]["cpu"] == "cpu"
+    assert found["data"]["na"]["path"].endswith("final_structures6.txt")
+    assert found["data"]["na"]["command"] is None
+    assert "dagnn data bn" in found["data"]["bn"]["command"]
+    assert found["versions"]["numpy"]

@@ -1,0 +1,69 @@
+"""Cells are named by what they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagnn.experiments.cells import PROTOCOL, Cell
+
+CODE = {
+    "task": "tok",
+    "encoder": {"model": "dagnn", "layers": 2, "channels": 48},
+    "learning_rate": 1e-3,
+    "epochs": 4,
+}
+values = st.one_of(
+    st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(), st.none()
+)
+
+
+@given(st.dictionaries(st.sampled_from(["task", "a", "b"]), values), st.integers(0, 9))
+def test_id_follows_from_content_alone(settings: dict[str, object], seed: int) -> None:
+    cell = Cell("baseline", settings, seed, "data")
+    backwards = Cell("baseline", dict(reversed(settings.items())), seed, "data")
+    assert cell.id == backwards.id
+    assert Cell.from_config(cell.config, seed, "data") == cell
+    assert cell.id != replace(cell, seed=seed + 1).id
+    assert cell.id != replace(cell, data="other").id
+    assert cell.id != Cell("baseline", {**settings, "c": 1}, seed, "data").id
+
+
+def test_tuples_are_lists() -> None:
+    assert Cell("search", {"a": (1, 2)}).id == Cell("search", {"a": [1, 2]}).id
+
+
+@pytest.mark.parametrize("name", sorted(PROTOCOL))
+def test_protocol_does_not_change_the_model(name: str) -> None:
+    cell, other = Cell("code", CODE), Cell("code", {**CODE, name: 77})
+    assert cell.id != other.id
+    assert cell.same_model(other)
+    assert cell.differences(other) == {name: 77}
+
+
+def test_other_models() -> None:
+    cell = Cell("code", CODE)
+    deeper = Cell("code", {**CODE, "encoder": {**CODE["encoder"], "layers": 3}})  # type: ignore[dict-item]
+    assert not cell.same_model(deeper)
+    assert cell.differences(deeper) == {"encoder.layers": 3}
+    assert not cell.same_model(Cell("code", {**CODE, "train_share": 0.15}))
+    assert cell.same_model(replace(cell, seed=4, data="x"))
+
+
+def test_names() -> None:
+    cell = Cell("code", CODE)
+    assert (cell.name, cell.task, cell.model, cell.data_kind) == (
+        "code-tok-dagnn", "tok", "dagnn", "code",
+    )  # fmt: skip
+    assert cell.id.startswith("code-tok-dagnn-")
+    assert Cell("autoencoder", {"task": "na", "model": "d-vae"}).data_kind == "na"
+
+
+def test_bad_cells() -> None:
+    with pytest.raises(ValueError, match="expected a kind of code"):
+        Cell("cod", {})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        Cell("code", {"rate": float("nan")})

@@ -1,0 +1,69 @@
+"""Runs of the other commands become cells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagnn.autoencoders.fitting import AutoencoderConfig, fit_autoencoder
+from dagnn.autoencoders.score_run import score_run
+from dagnn.autoencoders.task_data import load_task
+from dagnn.experiments.imports import import_runs
+from dagnn.experiments.records import read_records
+from dagnn.experiments.registry import make_entry
+from dagnn.experiments.views import view_entry
+from dagnn.tasks.code_encoders import EncoderConfig
+from dagnn.tasks.code_protocol import preset
+from dagnn.training import run_record, write_json
+from tests.autoencoders.na_file import write_architectures
+
+
+def test_scored_autoencoder(tmp_path: Path) -> None:
+    file = tmp_path / "final_structures6.txt"
+    write_architectures(file, 200)
+    data = load_task("na", file)
+    options = {"num_layers": 2, "pool": "all"}
+    config = AutoencoderConfig("dagnn", "na", 8, 3, 2, 64, seed=3, options=options)
+    run = tmp_path / "runs" / "a"
+    fit_autoencoder(config, data.train, run, device="cpu", progress=False)
+    with pytest.raises(ValueError, match="counts once it is scored"):
+        import_runs(tmp_path / "runs", tmp_path / "cells")
+    scored = score_run(run, file, kinds=["vfe"], preset="quick", seeds=2, device="cpu")
+    (record,) = import_runs(tmp_path / "runs", tmp_path / "cells")
+    (read,) = read_records(tmp_path / "cells")
+    assert read == record
+    assert read.cell.seed == 3
+    assert read.cell.data == "final_structures6"
+    assert read.metric("sparse.seeds.rmse") == scored["metrics"]["vfe"]["seeds"]["rmse"]
+    assert len(read.content["history"]) == read.metrics["epochs"] == 2
+    assert read.content["commit"] == scored["commit"]
+    assert read.cell.settings["scoring"]["seeds"] == 2
+    assert read.cell.settings["options"] == {"pool": "all"}  # two layers go without saying
+
+
+def test_code_run_stands_in_its_table(tmp_path: Path) -> None:
+    """As `dagnn train lp --model dagnn --preset paper --precision tf32` writes it."""
+    run = preset("paper", "lp", "dagnn")
+    assert run.encoder.layers is None
+    config = {**run.to_dict(), "precision": "tf32"}
+    data = {"name": "toy", "fingerprint": "ab" * 32}
+    metrics = {"valid_accuracy": 0.98, "test_accuracy": 0.97, "train_seconds": 5.0}
+    record = run_record(
+        {**config, "data": {**data, "train": 9}}, metrics, seed=0, seconds=1.0, data=data
+    )
+    write_json(tmp_path / "runs" / "lp" / "seed0" / "record.json", record)
+    (imported,) = import_runs(tmp_path / "runs", tmp_path / "cells")
+    encoder = EncoderConfig.from_dict(imported.cell.settings["encoder"])
+    assert encoder.layers == 2
+    place = view_entry("table1", "paper", [imported]).at("DAGNN", "lp")
+    assert place is not None
+    assert place.records == (imported,)
+    assert place.changes == {"precision": "tf32"}
+    planned = make_entry("table1", "paper").only(["DAGNN"], ["lp"]).cells([0])
+    assert imported.cell.differences(planned[0]) == {"precision": "32"}
+
+
+def test_no_runs(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected a folder with runs of dagnn train"):
+        import_runs(tmp_path, tmp_path / "cells")

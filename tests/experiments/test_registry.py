@@ -1,0 +1,107 @@
+"""Every table and figure of the paper has its runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagnn.experiments import registry
+from dagnn.experiments.paper_values import TABLES
+from dagnn.experiments.registry import NAMES, PRESETS, best_rates, make_entry
+from dagnn.search.learning_settings import LearningSettings
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_have_every_value_of_the_paper(name: str, preset: str) -> None:
+    entry = make_entry(name, preset)
+    expected = {(r, c): v for r, row in TABLES[name].items() for c, v in row.items()}
+    assert {(p.row, p.column): p.paper for p in entry.places} == expected
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", [*NAMES, "sweep"])
+def test_cells_are_distinct_and_seeded(name: str, preset: str) -> None:
+    entry = make_entry(name, preset)
+    cells = entry.cells()
+    assert cells
+    assert len({cell.id for cell in cells}) == len(cells)
+    trained = [c for c in cells if c.kind == "code" and not c.is_timing]
+    if preset == "paper" and name != "sweep":
+        assert {cell.seed for cell in trained} in ({0, 1, 2, 3, 4}, set())
+    given = entry.cells([7])
+    assert {c.seed for c in given if c.kind in ("code", "autoencoder") and not c.is_timing} <= {7}
+
+
+def test_paper_preset_is_the_appendix() -> None:
+    table1 = {(p.row, p.column): p.cell.settings for p in make_entry("table1", "paper").places}
+    dagnn, gcn = table1["DAGNN", "tok"], table1["GCN", "tok-15"]
+    assert (dagnn["batch_size"], dagnn["clip"], dagnn["patience"]) == (80, 0.25, 10)
+    assert (gcn["batch_size"], gcn["clip"], gcn["patience"]) == (128, None, 20)
+    assert (dagnn["train_share"], gcn["train_share"]) == (1.0, 0.15)
+    assert dagnn["encoder"]["channels"] == gcn["encoder"]["channels"] == 300
+    assert dagnn["encoder"]["bidirectional"]
+    assert not table1["DAGNN", "lp"]["encoder"]["bidirectional"]
+    assert not table1["DAGNN", "lp"]["encoder"]["depth"]
+    assert table1["ASAP", "lp"]["encoder"]["layers"] == 3
+    table2 = {(p.row, p.column): p.cell.settings for p in make_entry("table2", "paper").places}
+    dagnn, gmg = table2["DAGNN", "bn-r"], table2["DeepGMG", "na-rmse"]
+    assert (dagnn["rate"], dagnn["epochs"], dagnn["hidden_channels"]) == (1e-3, 50, 501)
+    assert (gmg["rate"], gmg["epochs"], gmg["scoring"]["seeds"]) == (1e-4, 30, 10)
+
+
+def test_paper_search_is_that_of_the_search() -> None:
+    ours = LearningSettings(**registry.PAPER_WAY)
+    assert ours == LearningSettings.paper()
+
+
+def test_a_model_is_one_cell_in_all_tables() -> None:
+    """DAGNN as it is stands in the tables 1 to 4 and 6, and in Figure 4."""
+
+    def at(name: str, row: str, column: str) -> str:
+        entry = make_entry(name).only([row], [column])
+        (cell,) = entry.cells()
+        return cell.id
+
+    for column in ("tok-15", "lp-15"):
+        ids = {at(t, "DAGNN", column) for t in ("table1", "table3")} | {at("table4", "2", column)}
+        ids.add(at("table6", "Yes" if column == "tok-15" else "No", column))
+        assert len(ids) == 1
+    for column in ("na-rmse", "bn-r"):
+        ids = {at(t, "DAGNN", column) for t in ("table2", "table3")} | {at("table4", "2", column)}
+        ids.add(at("table6", "Yes" if column == "bn-r" else "No", column))
+        assert len(ids) == 1
+    assert at("figure-layers", "1", "tok-15") == at("table3", "Single layer", "tok-15")
+    assert at("table5", "D-VAE (ours)", "na") == at("table2", "D-VAE", "na")
+
+
+def test_only() -> None:
+    entry = make_entry("table3").only(["DAGNN", "FC layer"], ["na"])
+    assert {(p.row, p.column) for p in entry.places} == {
+        ("DAGNN", "na-rmse"), ("DAGNN", "na-r"), ("FC layer", "na-rmse"), ("FC layer", "na-r"),
+    }  # fmt: skip
+    assert len(entry.cells()) == 2
+    assert not make_entry("table3").only(["nobody"], None).places
+    assert {p.column for p in make_entry("table1").only(None, ["tok"]).places} == {"tok"}
+
+
+def test_best_rates_change_the_cells_of_the_model() -> None:
+    sweep = [c for c in make_entry("sweep").cells() if (c.task, c.model) == ("lp", "gin")]
+    runs = [
+        (cell, {"valid_accuracy": 0.9 if cell.settings["learning_rate"] == 5e-3 else 0.5})
+        for cell in sweep
+    ]
+    rates = best_rates(runs, "quick")
+    assert rates == {("lp", "gin"): 5e-3}
+    assert best_rates(runs[:1], "quick") == {}  # one alone was not chosen
+    assert best_rates(runs, "paper") == {}
+    cells = make_entry("table1", "quick", rates).only(["GIN"], None).cells()
+    assert {(c.task, c.settings["learning_rate"]) for c in cells} == {("tok", 1e-3), ("lp", 5e-3)}
+    ids = {cell.id for cell in sweep}
+    assert sum(cell.id in ids for cell in cells) == 1  # LP-15 was run by the sweep
+
+
+def test_bad_names() -> None:
+    with pytest.raises(ValueError, match=r"expected one of table1, .*, got 'table7'"):
+        make_entry("table7")
+    with pytest.raises(ValueError, match="expected a preset of quick, paper, got 'fast'"):
+        make_entry("table1", "fast")

@@ -1,0 +1,142 @@
+"""Our value beside the paper's."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from dagnn.experiments.cells import Cell
+from dagnn.experiments.paper_values import Value
+from dagnn.experiments.records import Record
+from dagnn.experiments.registry import make_entry
+from dagnn.experiments.views import Measured, PlaceView, standard_errors, view_all, view_entry
+from tests.experiments.fake_records import latent_metrics, make_record
+
+
+def cell_at(name: str, row: str, column: str, preset: str = "paper") -> Cell:
+    (cell,) = make_entry(name, preset).only([row], [column]).cells([0])
+    return cell
+
+
+def place_at(name: str, row: str, column: str, records: list[Record]) -> PlaceView:
+    place = view_entry(name, "paper", records).at(row, column)
+    assert place is not None
+    return place
+
+
+def with_settings(cell: Cell, **settings: object) -> Cell:
+    return Cell(cell.kind, {**cell.settings, **settings}, cell.seed)
+
+
+def test_over_seeds() -> None:
+    cell = cell_at("table1", "GAT", "lp-15")
+    values = [0.80, 0.82, 0.87]
+    records = [make_record(cell, {"test_accuracy": v}, seed=i) for i, v in enumerate(values)]
+    place = place_at("table1", "GAT", "lp-15", records)
+    assert place.value is not None
+    assert place.value.mean == pytest.approx(83.0)
+    assert place.value.std == pytest.approx(100 * statistics.stdev(values))
+    assert place.value.runs == 3
+    assert not place.changes
+    error = math.sqrt(place.value.std**2 / 3 + 1.34**2 / 5)  # type: ignore[operator]
+    assert place.error == pytest.approx((83.0 - 83.15) / error)
+    one = place_at("table1", "GAT", "lp-15", records[:1])
+    assert one.value == Measured(pytest.approx(80.0), None, 1)
+    assert one.error is None
+    assert place_at("table1", "GAT", "lp", records).value is None
+
+
+def test_latent_space_over_its_scorings() -> None:
+    cell = cell_at("table2", "DAGNN", "na-rmse")
+    metrics = latent_metrics([0.2, 0.3], [0.9, 0.95]) | latent_metrics([0.1], [0.99], "exact")
+    record = make_record(cell, metrics)
+    place = place_at("table2", "DAGNN", "na-rmse", [record])
+    assert place.value == (pytest.approx(0.25), pytest.approx(statistics.stdev([0.2, 0.3])), 2)
+    assert place.exact_process == (0.1, None, 1)
+    for table, row in (("table3", "DAGNN"), ("table4", "2"), ("table6", "No")):
+        assert place_at(table, row, "na-r", [record]).value == place_at(
+            "table2", "DAGNN", "na-r", [record]
+        ).value  # fmt: skip
+    other = make_record(cell, latent_metrics([0.4, 0.5], [0.8, 0.8]), seed=1)
+    both = place_at("table2", "DAGNN", "na-rmse", [record, other]).value
+    assert both == (pytest.approx(0.35), pytest.approx(statistics.stdev([0.25, 0.45])), 2)
+    vfe = make_record(cell, latent_metrics([0.5, 0.5], [0.8, 0.8], "vfe"))
+    assert place_at("table2", "DAGNN", "na-rmse", [vfe]).value == (0.5, 0.0, 2)
+
+
+def test_runs_with_another_protocol_stand_with_a_note() -> None:
+    cell = cell_at("table1", "DAGNN", "lp")
+    other = make_record(with_settings(cell, precision="tf32"), {"test_accuracy": 0.9})
+    place = place_at("table1", "DAGNN", "lp", [other])
+    assert place.changes == {"precision": "tf32"}
+    planned = make_record(cell, {"test_accuracy": 0.8})
+    place = place_at("table1", "DAGNN", "lp", [other, planned])  # the planned one counts
+    assert place.records == (planned,)
+    assert not place.changes
+    wider = with_settings(cell, encoder={**cell.settings["encoder"], "channels": 10})
+    assert not place_at("table1", "DAGNN", "lp", [make_record(wider, {"test_accuracy": 1})]).records
+
+
+def test_data_sets_are_not_mixed() -> None:
+    cell = cell_at("table1", "DAGNN", "lp")
+    small = [make_record(cell, {"test_accuracy": 0.5}, seed=i, data="small") for i in range(2)]
+    large = [make_record(cell, {"test_accuracy": 0.7}, seed=i, data="large") for i in range(3)]
+    place = place_at("table1", "DAGNN", "lp", [*small, *large])
+    assert place.records == tuple(large)
+
+
+def test_timed_runs_stand_in_the_figure_alone() -> None:
+    timed = cell_at("figure-time", "GCN", "tok")
+    assert timed.is_timing
+    record = make_record(timed, {"train_seconds": 3.0, "test_f1": 0.01})
+    assert place_at("figure-time", "GCN", "tok", [record]).value == (3.0, None, 1)
+    assert place_at("table1", "GCN", "tok", [record]).value is None
+    full = make_record(cell_at("table1", "GCN", "tok"), {"train_seconds": 4.0, "test_f1": 0.3})
+    place = place_at("figure-time", "GCN", "tok", [full])
+    assert place.value == (4.0, None, 1)
+    assert not place.changes
+
+
+def test_standard_errors() -> None:
+    assert standard_errors(Measured(1.0, 0.0, 5), Value(1.0, 0.0), 5) is None
+    assert standard_errors(Measured(1.0, 0.1, 4), Value(2.0, 0.0), 5) == pytest.approx(-20)
+
+
+def test_all_in_the_papers_order() -> None:
+    names = [view.entry.name for view in view_all([])]
+    assert names == [
+        "table1", "table2", "table3", "table4", "table5", "table6",
+        "figure-time", "figure-layers", "figure-network", "figure-lp",
+    ]  # fmt: skip
+    quick = cell_at("table2", "GCN", "bn-r", "quick")
+    paper = cell_at("table2", "GCN", "bn-r")
+    metrics = latent_metrics([0.5, 0.6], [0.8, 0.7])
+    records = [make_record(quick, metrics), make_record(paper, metrics)]
+    presets = [v.entry.preset for v in view_all(records) if v.entry.name == "table2"]
+    assert presets == ["paper", "quick"]
+    errors = [view_entry("table2", p, records).at("GCN", "bn-r") for p in ("quick", "paper")]
+    assert [place is not None and place.error is None for place in errors] == [True, False]
+    (baseline,) = make_entry("table1").only(["MajorityInValid"], None).cells()
+    (lp,) = make_entry("table1").only(["GCN"], ["lp"]).cells([0])
+    lengths = make_entry("figure-lp").cells()
+    metrics_of = {"test_accuracy": 0.5, "MajorityInValid": 0.2, "mean": 9.0}
+    same = [make_record(cell, metrics_of) for cell in (baseline, lp, *lengths)]
+    shown = {(v.entry.name, v.entry.preset) for v in view_all(same) if v.measured}
+    assert {("table1", "quick"), ("figure-lp", "paper")} <= shown
+    assert not {("table1", "paper"), ("figure-lp", "quick")} & shown
+    content = view_entry("table2", "paper", records).to_dict()
+    assert {place["row"] for place in content["places"]} == {"GCN"}
+
+
+def test_swept_rates_are_the_planned_ones() -> None:
+    cells = [c for c in make_entry("sweep", "paper").cells() if (c.task, c.model) == ("tok", "gin")]
+    records = [
+        make_record(c, {"valid_f1": c.settings["learning_rate"], "test_f1": 0.1}) for c in cells
+    ]
+    place = place_at("table1", "GIN", "tok-15", records)
+    assert [r.cell.settings["learning_rate"] for r in place.records] == [1.5e-2]
+    assert not place.changes
+    assert replace(place.place.cell, data="toy").id == place.records[0].cell.id
