@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 from typer.testing import CliRunner, Result
 
+from dagnn.autoencoders import score_run
+from dagnn.autoencoders.score_run import score_points
 from dagnn.cli import app
 from tests.autoencoders.na_file import write_architectures
 
@@ -51,6 +56,33 @@ def test_score_then_predict(
     assert words.startswith(f"{first['accuracy']:.4f} ± {first['std']:.4f}  90 %: {low:.4f} to")
 
 
+@pytest.mark.parametrize("command", ["na", "predictor na"])
+def test_a_rate_of_zero_is_refused(
+    command: str, trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    words = ["train", *command.split(), "--data", trained[1], "--out", tmp_path / "run"]
+    with pytest.raises(ValueError, match="expected a learning rate above 0, got 0"):
+        run(*words, "--rate", 0, "--quiet")
+
+
+def test_progress_and_the_predictor_are_told(trained: tuple[Path, Path]) -> None:
+    result = run("score", trained[0], "--data", trained[1], "--seeds", 1)
+    assert "vfe: fitting seed 0 of 1" in result.stderr
+    assert "dagnn predict: RMSE" in result.stdout
+    with pytest.raises(FileNotFoundError, match="train first: dagnn train na"):
+        run("score", trained[0].parent / "nothing")
+
+
+def test_a_fit_that_did_not_come_to_rest_is_told(
+    trained: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = {**score_run.PRESETS["quick"], "steps": 3}
+    monkeypatch.setattr(score_run, "PRESETS", {**score_run.PRESETS, "quick": short})
+    result = run("score", trained[0], "--data", trained[1], "--seeds", 1, "--json")
+    assert "fit of vfe had not come to rest" in " ".join(result.stderr.split())
+    assert not json.loads(result.stdout)["metrics"]["vfe"]["is_flat"]
+
+
 def test_score_as_json_on_other_data(trained: tuple[Path, Path], tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     write_architectures(other, 100, seed=1)
@@ -60,8 +92,15 @@ def test_score_as_json_on_other_data(trained: tuple[Path, Path], tmp_path: Path)
     assert "may have been seen" in " ".join(result.stderr.split())
 
 
-def test_bayesian_networks(tmp_path: Path) -> None:
+def test_bayesian_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal graphs are one latent point."""
+    fitted: list[Tensor] = []
+
+    def watched(train: tuple[Tensor, Tensor], *others: Any) -> dict[str, Any]:
+        fitted.append(train[0])
+        return score_points(train, *others)
+
+    monkeypatch.setattr(score_run, "score_points", watched)
     data = tmp_path / "bn.txt"
     rows = [f"[[1], [0, {a}], [2, {b}, {c}]], {-5.0 + a + b * c}\n"
             for a in (0, 1) for b in (0, 1) for c in (0, 1)]  # fmt: skip
@@ -69,6 +108,9 @@ def test_bayesian_networks(tmp_path: Path) -> None:
     run("train", "bn", "--data", data, "--out", tmp_path / "run", *TINY)
     result = run("score", tmp_path / "run", "--data", data, "--gp", "exact", "--json")
     metrics = json.loads(result.stdout)["metrics"]["exact"]
+    (points,) = fitted
+    assert len(points) == 8  # of 72 training graphs
+    assert torch.pdist(points).min() > 1e-4
     assert metrics["options"]["points"] == 3000
     assert metrics["rmse"]["mean"] < 2
     with pytest.raises(ValueError, match="expected a run of task 'na', got 'bn'"):

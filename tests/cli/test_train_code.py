@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -114,3 +115,15 @@ def test_embed(checkpoint: Path, sources: Path, tmp_path: Path) -> None:
     assert np.array(table["vector"], dtype=np.float32) == pytest.approx(vectors)
     with pytest.raises(ValueError, match=r"\.parquet or \.npy"):
         run("embed", sources, "--checkpoint", checkpoint, "--out", tmp_path / "x.csv")
+
+
+def test_file_names_may_be_any_bytes(checkpoint: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / os.fsdecode(b"caf\xe9.py")).write_text("def get_name(name):\n    return name\n")
+    (folder / os.fsdecode(b"mal\xe9.py")).write_text("def (:\n")
+    run("embed", folder, "--checkpoint", checkpoint, "--out", tmp_path / "x.parquet")
+    table = pq.read_table(tmp_path / "x.parquet").to_pydict()
+    assert table["file"] == [f"{folder}/caf\ufffd.py"]
+    report = json.loads(run("name", folder, "--checkpoint", checkpoint, "--json"))
+    assert report[0]["file"] == f"{folder}/caf\ufffd.py"

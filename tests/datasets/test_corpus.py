@@ -132,6 +132,47 @@ def test_damaged_corpus_is_made_again(tmp_path: Path) -> None:
     assert json.loads((out / "report.json").read_text())["files"] == 2
 
 
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "gone"])
+def test_damaged_part_is_parsed_again(damage: str, tmp_path: Path) -> None:
+    root, out = tmp_path / "code", tmp_path / "out"
+    write_projects(root, 2)
+    build(root, out)
+    whole = (out / "functions.parquet").read_bytes()
+    (out / "functions.parquet").unlink()
+    part = min((out / "parts").iterdir())
+    content = part.read_bytes()
+    place = content.index(b"code/project")  # in a page of data
+    changed = {
+        "cut": content[: len(content) // 2],
+        "flipped": content[:place] + b"\xff" + content[place + 1 :],
+        "empty": b"",
+    }
+    if damage == "gone":
+        part.unlink()
+    else:
+        part.write_bytes(changed[damage])
+    assert build(root, out).reused_files == 1
+    assert (out / "functions.parquet").read_bytes() == whole
+    assert part.read_bytes() == content
+
+
+def test_only_parts_are_removed(tmp_path: Path) -> None:
+    root, out = tmp_path / "code", tmp_path / "out"
+    write_projects(root, 1)
+    old = out / "parts" / f"{'0' * 64}.parquet"
+    unfinished = f".{'1' * 64}.parquet.{'2' * 32}"
+    foreign = {"notes.txt", "data.parquet", unfinished, f"{'3' * 64}.parquet"}
+    (out / "parts").mkdir(parents=True)
+    for name in foreign | {old.name}:
+        (out / "parts" / name).touch()
+    folder = out / "parts" / f"{'3' * 64}.parquet"
+    folder.unlink()
+    (folder / "inside").mkdir(parents=True)
+    build(root, out)
+    assert not old.exists()
+    assert {path.name for path in (out / "parts").iterdir()} > foreign
+
+
 def test_interrupted_run_leaves_nothing_half_written(
     built: tuple[Path, Path, CorpusReport], tmp_path: Path
 ) -> None:
@@ -219,10 +260,12 @@ ast.parse = deadly
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     root = tmp_path / "code"
     write_projects(root, 2)
+    (root / "project0" / "broken.py").write_text("def broken(:\n")
     (root / "project0" / "deadly.py").write_text("DEADLY = 1\n" + function("lost", "life"))
     report = build(root, tmp_path / "out", workers=2)
     assert [(s["file"], s["reason"]) for s in report.skipped_files] == [
-        ("code/project0/deadly.py", "fatal")
+        ("code/project0/broken.py", "syntax error"),
+        ("code/project0/deadly.py", "fatal"),
     ]
     assert {row["name"] for row in rows(tmp_path / "out")} == {"read_0", "read_1", "shared"}
 

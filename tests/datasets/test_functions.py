@@ -8,6 +8,7 @@ import asyncio.base_events
 import dataclasses
 import enum
 import inspect
+import pickle
 import sys
 import typing
 from types import ModuleType
@@ -204,3 +205,12 @@ def test_warnings_of_the_source_are_not_ours(recwarn: pytest.WarningsRecorder) -
 
 def test_nothing_is_executed() -> None:
     functions_of("import does_not_exist\nraise SystemExit\ndef f(x=exit()): pass")
+
+
+def test_errors_can_leave_their_process() -> None:
+    error = SourceError("syntax error", "not like this", "a.py", 3, 7)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is SourceError
+    words = ("reason", "msg", "filename", "lineno", "offset")
+    assert [getattr(again, w) for w in words] == [getattr(error, w) for w in words]
+    assert str(again) == str(error)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dagnn.datasets.workers import run_all, survives
+from dagnn.datasets.workers import run_all, run_alone, survives
 
 
 def test_all_tasks_are_done(tmp_path: os.PathLike[str]) -> None:
@@ -27,6 +27,13 @@ def test_a_task_that_ends_its_process_costs_itself_alone() -> None:
 def test_survives() -> None:
     assert survives(time.sleep, 0)
     assert not survives(os._exit, 0)
+    assert survives(os.rmdir, "/no/such/folder")
+
+
+def test_run_alone_raises_errors() -> None:
+    assert not run_alone(os._exit, 0)
+    with pytest.raises(FileNotFoundError):
+        run_alone(os.rmdir, "/no/such/folder")
 
 
 def test_errors_are_raised() -> None:

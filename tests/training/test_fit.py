@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pickle
 import signal
+import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch
 
 from dagnn import GraphBatchSampler
 from dagnn.training import NonFiniteLossError, Plateau, load_weights, read_checkpoint
@@ -83,6 +87,58 @@ def test_another_config_is_refused_with_the_difference(whole: Path) -> None:
         train(whole, config={"model": {"name": "toy", "layers": 2}, "extra": "x"})
 
 
+def test_a_run_without_a_checkpoint_does_not_keep_its_folder(tmp_path: Path) -> None:
+    module = Toy()
+    module.poison = 0
+    with pytest.raises(NonFiniteLossError):
+        train(tmp_path, module)
+    assert not (tmp_path / "last.ckpt").exists()
+    result = train(tmp_path, config={"model": {"name": "toy", "layers": 3}}, epochs=1)
+    assert json.loads((tmp_path / "config.json").read_text())["model"]["layers"] == 3
+    result.last_checkpoint.unlink()  # the best weights are still something to lose
+    with pytest.raises(ValueError, match=r"model\.layers is 3 there and 2 here"):
+        train(tmp_path, epochs=1)
+
+
+@pytest.mark.parametrize("text", ['{"name": "my-project"}', "[1]"])
+def test_a_foreign_config_is_left_alone(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match="expected the config of a run"):
+        train(tmp_path)
+    assert (tmp_path / "config.json").read_text() == text
+
+
+class Waiting(Toy):
+    def __init__(self, begun: Event) -> None:
+        super().__init__()
+        self.begun = begun
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        self.begun.set()
+        time.sleep(60)
+        return super().training_step(batch, index)
+
+
+def train_slowly(folder: Path, begun: Event) -> None:
+    train(folder, Waiting(begun))
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    begun = context.Event()
+    child = context.Process(target=train_slowly, args=(tmp_path, begun))
+    child.start()
+    try:
+        assert begun.wait(60)
+        with pytest.raises(ValueError, match=f"another process is training .* {child.pid}.*Wait"):
+            train(tmp_path)
+    finally:
+        child.kill()
+        child.join(60)
+    assert train(tmp_path, epochs=1).finished  # nothing is left of a killed one
+    assert not (tmp_path / ".lock").exists()
+
+
 # A run of 4 epochs of 4 steps, with a checkpoint after 2 steps, goes through: 16 steps; 1 config,
 # 4 metrics, up to 4 best and 8 last checkpoints as files.
 MOMENTS = [
@@ -140,6 +196,30 @@ def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     torch.save({"state_dict": {"other": torch.zeros(1)}}, path)
     with pytest.raises(ValueError, match="holds another model"):
         load_weights(Toy(), path)
+
+
+def test_no_damage_goes_unnoticed(whole: Path, tmp_path: Path) -> None:
+    content = (whole / "best.ckpt").read_bytes()
+    path = tmp_path / "x.ckpt"
+    for size in range(0, len(content), 97):
+        path.write_bytes(content[:size])
+        with pytest.raises(ValueError, match=r"expected a checkpoint, got .*x\.ckpt"):
+            read_checkpoint(path)
+    expected = weights(whole, "best.ckpt")
+    for place in range(0, len(content), 97):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        try:
+            found = weights(tmp_path, "x.ckpt")
+        except ValueError:
+            continue
+        assert_same(found, expected)  # it was one of the bytes between two files
+
+
+def test_missing_checkpoint_is_not_a_damaged_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_checkpoint(tmp_path / "x.ckpt")
+    with pytest.raises(IsADirectoryError):
+        read_checkpoint(tmp_path)
 
 
 class Evil:
@@ -202,6 +282,44 @@ def test_non_finite_loss_stops_and_tells_the_graphs(tmp_path: Path) -> None:
     # The weights are those that gave the loss, which are those of the last checkpoint.
     assert_same(saved["state_dict"], weights(tmp_path))
     assert all(value.isfinite().all() for value in saved["state_dict"].values())
+    assert saved["row"]["steps_later"] == 0
+    assert "later" not in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.step) == (str(caught.value), 6)
+
+
+def test_a_loss_found_late_says_how_late(tmp_path: Path) -> None:
+    class Manual(Toy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch: Batch, index: int) -> Tensor:
+            self.optimizers().step()  # type: ignore[union-attr]
+            return torch.tensor(float("nan") if index == 1 else 1.0)
+
+    with pytest.raises(NonFiniteLossError, match=r"step 1 .*ckpt, as it was 3 steps later\. Try"):
+        train(tmp_path, Manual(), checkpoint_every_steps=None)
+    assert read_checkpoint(tmp_path / "non_finite.ckpt")["row"]["steps_later"] == 3
+
+
+def test_metrics_are_json_and_rates_are_round(tmp_path: Path) -> None:
+    class Odd(Toy):
+        def validation_step(self, batch: Batch, index: int) -> None:
+            super().validation_step(batch, index)
+            self.log("odd", torch.tensor(float("nan")), batch_size=1)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.Adam(self.parameters(), lr=torch.tensor(0.01), capturable=False)
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    result = train(tmp_path, Odd(), epochs=1, plateau=None)
+    [line] = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    row = json.loads(line, parse_constant=refuse)
+    assert row["odd"] is None
+    assert row["learning_rate"] == result.history[0]["learning_rate"] == 0.01
 
 
 def test_manual_optimization(tmp_path: Path) -> None:

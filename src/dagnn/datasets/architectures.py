@@ -56,8 +56,10 @@ def architecture_rows(graphs: SmallDags) -> Rows:
 
 
 def valid_architectures(graphs: SmallDags) -> Tensor:
-    """Which graphs are architectures: of full size, one input and one output at the ends, every
-    node fed by the one before, the output by that alone. bool ``[G]``"""
+    """Which graphs are architectures: one input and one output at the ends, every node fed by the
+    one before, the output by that alone, and of full size. Of these, D-VAE's measure of validity
+    does not ask for the size; but a smaller graph is no architecture of this space, and has no row.
+    bool ``[G]``"""
     n = graphs.max_nodes
     inner = graphs.types[:, 1 : n - 1]
     chain = graphs.adjacency.diagonal(-1, 1, 2).all(-1)

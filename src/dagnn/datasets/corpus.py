@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -26,13 +27,14 @@ from dagnn.datasets.corpus_parts import (
     write_part,
 )
 from dagnn.datasets.corpus_writer import CORPUS_FILE, CorpusWriter
-from dagnn.datasets.files import replacing
 from dagnn.datasets.sources import SourceFile, find_sources
-from dagnn.datasets.workers import run_all, survives
+from dagnn.datasets.workers import run_all, run_alone, survives
+from dagnn.graph.files import replacing
 
 __all__ = ["CorpusReport", "build_corpus", "split_of"]
 
 REPORT_FILE = "report.json"
+PART_FILE = re.compile(r"[0-9a-f]{64}\.parquet")  # others in the folder of parts are not ours
 SHARES = (0.8, 0.9)  # where the valid and the test split begin
 
 Progress = Callable[[int, int], None]
@@ -105,12 +107,13 @@ def build_corpus(
         progress(done, len(files))
 
     key = hashlib.sha256(json.dumps([seed, *(path.name for path in parts)]).encode()).hexdigest()
-    report = _finished(folder, key)
+    report, damaged = _finished(folder, key), 0
     if report is None:
-        report = _merge(parts, folder, seed, key)
-    report.reused_files = reused
+        report, damaged = _merge(parts, folder, seed, key)
+    report.reused_files = reused - damaged
     for path in set((folder / "parts").iterdir()) - parts.keys():
-        path.unlink()
+        if PART_FILE.fullmatch(path.name) and path.is_file():
+            path.unlink(missing_ok=True)
     return report
 
 
@@ -122,7 +125,7 @@ def _written(
         part, path = task
         if not is_done:
             fatal = [file.path for file in part if not survives(_try_file, file)]
-            if not survives(write_part, part, path, fatal):
+            if not run_alone(write_part, part, path, fatal):
                 raise OSError(f"processes that parse {part[0].name} and the files after it die")
         yield part, path
 
@@ -144,14 +147,19 @@ def _finished(folder: Path, key: str) -> CorpusReport | None:
 
 def _merge(
     parts: dict[Path, tuple[SourceFile, ...]], folder: Path, seed: int, key: str
-) -> CorpusReport:
+) -> tuple[CorpusReport, int]:
+    """Write the corpus. Also returns how many files were in damaged parts, and parsed again."""
     seen: set[bytes] = set()
     skips = Skips()
-    total = 0
+    total = damaged = 0
     counts = dict.fromkeys(("train", "valid", "test"), 0)
     with replacing(folder / CORPUS_FILE) as unfinished, CorpusWriter(unfinished, key) as writer:
         for path, part in parts.items():
-            table, skipped = read_part(path)
+            try:
+                table, skipped = read_part(path)
+            except (OSError, ValueError):
+                damaged += sum(len(again) for again, _ in _written([(part, path)], 1))
+                table, skipped = read_part(path)
             total += len(table)
             skips.files += skipped.files
             skips.functions += skipped.functions
@@ -171,7 +179,7 @@ def _merge(
     )
     with replacing(folder / REPORT_FILE) as unfinished:
         unfinished.write_text(json.dumps(asdict(report), indent=2), encoding="utf-8")
-    return report
+    return report, damaged
 
 
 def _is_new(value: Any, seen: set[Any]) -> bool:

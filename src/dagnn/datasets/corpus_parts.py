@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from dagnn.datasets.files import replacing
 from dagnn.datasets.functions import FunctionGraph, SourceError, functions_of
 from dagnn.datasets.sources import SourceFile
+from dagnn.graph.files import replacing
 
 __all__ = [
     "MAX_NODES",
@@ -126,16 +126,25 @@ def write_part(part: Sequence[SourceFile], path: Path, fatal: Collection[str] = 
         {"skips": json.dumps({"files": skips.files, "functions": skips.functions})}
     )
     with replacing(path) as unfinished:
-        pyarrow.parquet.write_table(table, unfinished, compression="zstd")
+        pyarrow.parquet.write_table(table, unfinished, compression="zstd", write_page_checksum=True)
 
 
 def read_part(path: Path) -> tuple[Any, Skips]:
-    """The table that :func:`write_part` wrote."""
+    """The table that :func:`write_part` wrote.
+
+    Raises:
+        OSError: If it is not there.
+        ValueError: If it is damaged.
+    """
+    import pyarrow
     import pyarrow.parquet
 
-    table = pyarrow.parquet.read_table(path)
-    skips = json.loads(table.schema.metadata[b"skips"])
-    return table, Skips(skips["files"], Counter(skips["functions"]))
+    try:
+        table = pyarrow.parquet.read_table(path, page_checksum_verification=True)
+        skips = json.loads(table.schema.metadata[b"skips"])
+        return table, Skips(skips["files"], Counter(skips["functions"]))
+    except (pyarrow.ArrowException, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def _table(kept: Sequence[tuple[SourceFile, FunctionGraph]]) -> Any:

@@ -14,6 +14,7 @@ import re
 import warnings
 from array import array
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["MASK", "NODE_TYPES", "FunctionGraph", "SourceError", "functions_of"]
 
@@ -54,6 +55,10 @@ class SourceError(SyntaxError):
     def __init__(self, reason: str, message: str, filename: str, line: int, column: int) -> None:
         super().__init__(message, (filename, line, column, None))
         self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is made, which is not as SyntaxError is: else it cannot leave its process.
+        return SourceError, (self.reason, self.msg, self.filename, self.lineno, self.offset)
 
 
 @dataclass(frozen=True, slots=True)

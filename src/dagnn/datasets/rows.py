@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dagnn.datasets.files import replacing
+from dagnn.graph.files import replacing
 
 __all__ = ["Rows", "format_row", "parse_row", "parse_rows", "read_rows", "write_rows"]
 
@@ -36,9 +36,13 @@ def parse_row(text: str, num_rows: int, num_labels: int) -> tuple[list[list[int]
     rows, score = _split(text)
     if type(score) not in (int, float):
         raise ValueError(f"expected a number as the score, got {score!r}")
-    if not math.isfinite(score):
-        raise ValueError(f"expected a finite score, got {score!r}")
-    return check_rows(rows, num_rows, num_labels), float(score)
+    try:
+        number = float(score)
+    except OverflowError:  # an integer beyond the largest float
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"expected a finite score, got {number}")
+    return check_rows(rows, num_rows, num_labels), number
 
 
 def check_rows(rows: Any, num_rows: int, num_labels: int) -> list[list[int]]:

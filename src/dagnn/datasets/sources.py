@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["GROUPINGS", "SourceFile", "find_sources"]
+__all__ = ["GROUPINGS", "SourceFile", "find_sources", "name_as_text"]
 
 GROUPINGS = ("project", "folder", "file")
 STANDARD_LIBRARY = "stdlib"
@@ -120,12 +120,12 @@ def _file(path: Path, project: str, name: str) -> SourceFile:
     try:
         found = path.stat()
     except OSError:
-        return SourceFile(_text(project), _text(name), str(path), -1, 0)
+        return SourceFile(name_as_text(project), name_as_text(name), str(path), -1, 0)
     size = found.st_size if stat.S_ISREG(found.st_mode) else -1
-    return SourceFile(_text(project), _text(name), str(path), size, found.st_mtime_ns)
+    return SourceFile(name_as_text(project), name_as_text(name), str(path), size, found.st_mtime_ns)
 
 
-def _text(name: str) -> str:
+def name_as_text(name: str) -> str:
     """A name that can be written down: those of files may be any bytes."""
     return os.fsencode(name).decode("utf-8", "replace")
 

@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
-__all__ = ["run_all", "survives"]
+__all__ = ["run_all", "run_alone", "survives"]
 
 
 def run_all(
@@ -40,11 +40,19 @@ def run_all(
         except BrokenProcessPool:
             # One of these ended its process, and with it the pool: now each on its own.
             for task in running.values():
-                yield task, survives(function, *task)
+                yield task, run_alone(function, *task)
 
 
 def survives(function: Callable[..., Any], *arguments: Any) -> bool:
     """Whether a call comes back, by value or by exception, or ends its process."""
+    try:
+        return run_alone(function, *arguments)
+    except Exception:
+        return True
+
+
+def run_alone(function: Callable[..., Any], *arguments: Any) -> bool:
+    """Call a function in a process of its own. False if it ended that; its errors are raised."""
     with _pool(1) as pool:
         try:
             pool.submit(function, *arguments).result()

@@ -8,7 +8,6 @@ names the format; words of the caller begin with ``user.``.
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dagnn.graph.files import replacing
 from dagnn.graph.flat_batch import Tables
 
 __all__ = ["read_tensors", "write_tensors"]
@@ -49,12 +49,8 @@ def write_tensors(
         "store_num_nodes": str(tables.store_num_nodes),
         **{f"user.{key}": value for key, value in metadata.items()},
     }
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
+    with replacing(path) as unfinished:
         save_file({k: t.cpu().contiguous() for k, t in tensors.items()}, unfinished, header)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from torch_geometric.data import Data
 
 from dagnn.graph.convert import FIELDS, assemble, check_node_names, take_apart
+from dagnn.graph.files import replacing
 from dagnn.graph.levels import CycleError
 
 __all__ = ["read_jsonl", "write_jsonl"]
@@ -63,18 +63,12 @@ def write_jsonl(graphs: Iterable[Data], path: str | os.PathLike[str]) -> None:
         {"num_nodes": 3, "edges": [[0, 1], [1, 2]]}
         [Data(edge_index=[2, 2], num_nodes=3), Data(edge_index=[2, 2], num_nodes=3)]
     """
-    path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with open(unfinished, "x", encoding="utf-8") as file:
-            for i, data in enumerate(graphs):
-                try:
-                    file.write(_to_record(data) + "\n")
-                except (TypeError, ValueError) as error:
-                    raise type(error)(f"graph {i}: {error}") from error
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(Path(path)) as unfinished, open(unfinished, "x", encoding="utf-8") as file:
+        for i, data in enumerate(graphs):
+            try:
+                file.write(_to_record(data) + "\n")
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"graph {i}: {error}") from error
 
 
 def _from_record(line: bytes, allow_cycles: bool) -> Data:

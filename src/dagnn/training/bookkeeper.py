@@ -186,7 +186,7 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
             "epoch": trainer.current_epoch,
             "step": (trainer.current_epoch + 1) * len(self.loader),
             "loss": float(loss),
-            "learning_rate": float(trainer.optimizers[0].param_groups[0]["lr"]),
+            "learning_rate": _rounded(float(trainer.optimizers[0].param_groups[0]["lr"])),
             **{name: float(value) for name, value in trainer.callback_metrics.items()},
             "train_seconds": self._train_seconds or self._seconds(),
             "seconds": self._seconds(),
@@ -206,7 +206,7 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         if trainer.is_global_zero:
             if improved:
                 self._write_weights(pl_module, "best.ckpt", row)
-            lines = "".join(json.dumps(row) + "\n" for row in self.history)
+            lines = "".join(_to_line(row) for row in self.history)
             write_atomically(self.folder / "metrics.jsonl", lambda f: f.write(lines.encode()))
         trainer.save_checkpoint(self.folder / "last.ckpt")
 
@@ -248,14 +248,16 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         if hasattr(self.loader, "graphs_of"):
             graphs = self.loader.graphs_of(epoch, batch)
         step = epoch * len(self.loader) + batch
+        later = len(self._losses) - batch
         facts = {"loss": loss, "step": step, "epoch": epoch, "batch": batch, "graphs": graphs}
+        facts["steps_later"] = later
         name = (
             "non_finite.ckpt"
             if trainer.global_rank == 0
             else f"non_finite_{trainer.global_rank}.ckpt"
         )
         self._write_weights(module, name, facts)
-        raise NonFiniteLossError(loss, step, epoch, batch, graphs, str(self.folder / name))
+        raise NonFiniteLossError(loss, step, epoch, batch, graphs, str(self.folder / name), later)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.display.stop()
@@ -266,3 +268,17 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         self.teardown(trainer, pl_module, "fit")
+
+
+def _rounded(rate: float) -> float:
+    """Without the noise of a rate in float32, as an optimizer for CUDA graphs keeps it."""
+    return float(f"{rate:.7g}")
+
+
+def _to_line(row: dict[str, Any]) -> str:
+    """A row as JSON, which has no word for what is not finite but null."""
+    finite = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
+    }
+    return json.dumps(finite, allow_nan=False) + "\n"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import pickle
-import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,6 +12,8 @@ import torch
 from lightning.fabric.plugins.io import CheckpointIO
 from torch import nn
 
+from dagnn.graph.files import replacing
+
 __all__ = ["AtomicCheckpointIO", "load_weights", "read_checkpoint", "write_atomically"]
 
 
@@ -20,17 +21,8 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
     """Let :obj:`write` fill a temporary file in the same folder, then give it its name."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(unfinished, 0o644)
-        os.replace(unfinished, path)
-    except BaseException:
-        Path(unfinished).unlink(missing_ok=True)
-        raise
+    with replacing(path) as unfinished, open(unfinished, "xb") as file:
+        write(file)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -40,8 +32,14 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         ValueError: If the file is no such checkpoint, or is damaged.
     """
     try:
+        with zipfile.ZipFile(path) as file:  # torch does not look at the checksums
+            damaged = file.testzip()
+        if damaged is not None:
+            raise ValueError(f"{damaged} in it is damaged")
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except Exception as error:  # of any kind: damaged bytes lead anywhere
         reason = str(error).partition("\n")[0]
         raise ValueError(f"expected a checkpoint, got {os.fspath(path)}: {reason}") from error
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:

@@ -9,7 +9,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from lightning.pytorch import LightningModule, Trainer
 from dagnn.training.bookkeeper import Bookkeeper, Plateau
 from dagnn.training.checkpoints import AtomicCheckpointIO, load_weights, read_checkpoint
 from dagnn.training.guard import INTERVAL
+from dagnn.training.locks import BusyError, lock
 from dagnn.training.progress import Display
 from dagnn.training.record import write_json
 
@@ -87,7 +88,8 @@ def fit(
 
     **Resuming.** Called again with the same folder and config, a run that was interrupted, or
     killed, goes on from ``last.ckpt``, and on the CPU it ends with the very weights of a run that
-    was not; a finished one returns at once. Another config is refused. For this
+    was not; a finished one returns at once. Another config is refused, unless the run there never
+    came to a checkpoint, and so is a second process while one is at work. For this
 
     * the weights of a new module must follow from :obj:`config` (seed before making it);
     * :obj:`train` has a length, ``state_dict`` and ``load_state_dict``, and its batches follow from
@@ -110,6 +112,8 @@ def fit(
     each epoch. One that is NaN or infinite ends the run (:class:`NonFiniteLossError`) and leaves
     ``non_finite.ckpt`` with the weights, the step and the indices of the batch's graphs, if
     ``train.graphs_of(epoch, batch)`` tells them; ``last.ckpt`` is always from before that step.
+    On the CPU these weights are the ones that gave the loss; on a GPU they are those of the moment
+    when it was looked at, up to 50 steps later, as the error says.
 
     Args:
         module: The module, with its optimizer. It ends with the last weights; for the best call
@@ -134,7 +138,8 @@ def fit(
         checkpoint_every_steps: Write ``last.ckpt`` also during an epoch, after so many steps.
 
     Raises:
-        ValueError: If the folder holds a run with another config; the difference is named.
+        ValueError: If the folder holds a run with another config (the difference is named), or
+            another process works in it.
         NonFiniteLossError: See above.
     """
     if epochs < 1:
@@ -155,52 +160,53 @@ def fit(
         "seed": seed,
     }
     config = {**config, "fit": settings}
-    _claim(folder, config)
-    last = folder / "last.ckpt"
-    bookkeeper = Bookkeeper(
-        folder,
-        train,
-        config,
-        epochs=epochs,
-        monitor=monitor,
-        mode=mode,
-        patience=patience,
-        plateau=plateau,
-        clip=clip,
-        seed=seed,
-        checkpoint_every_steps=checkpoint_every_steps,
-        display=Display(progress, epochs),
-    )
-    state = read_checkpoint(last)["callbacks"]["Bookkeeper"] if last.exists() else None
-    if state is not None and state["finished"]:
-        bookkeeper.load_state_dict(state)
-        load_weights(module, last)
-    else:
-        with _quiet(), matmul_precision(precision):
-            trainer = Trainer(
-                accelerator=_accelerator(device),
-                devices=1,
-                precision=PRECISIONS[precision],  # type: ignore[arg-type]
-                max_epochs=epochs,
-                callbacks=[bookkeeper],
-                plugins=[AtomicCheckpointIO()],
-                logger=False,
-                log_every_n_steps=INTERVAL,
-                num_sanity_val_steps=0,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-                use_distributed_sampler=False,
-                default_root_dir=folder,
-            )
-            with _interruptible(trainer):
-                trainer.fit(
-                    module, train, valid, ckpt_path=last if state else None, weights_only=True
+    with _alone(folder):
+        _claim(folder, config)
+        last = folder / "last.ckpt"
+        bookkeeper = Bookkeeper(
+            folder,
+            train,
+            config,
+            epochs=epochs,
+            monitor=monitor,
+            mode=mode,
+            patience=patience,
+            plateau=plateau,
+            clip=clip,
+            seed=seed,
+            checkpoint_every_steps=checkpoint_every_steps,
+            display=Display(progress, epochs),
+        )
+        state = read_checkpoint(last)["callbacks"]["Bookkeeper"] if last.exists() else None
+        if state is not None and state["finished"]:
+            bookkeeper.load_state_dict(state)
+            load_weights(module, last)
+        else:
+            with _quiet(), matmul_precision(precision):
+                trainer = Trainer(
+                    accelerator=accelerator(device),
+                    devices=1,
+                    precision=PRECISIONS[precision],  # type: ignore[arg-type]
+                    max_epochs=epochs,
+                    callbacks=[bookkeeper],
+                    plugins=[AtomicCheckpointIO()],
+                    logger=False,
+                    log_every_n_steps=INTERVAL,
+                    num_sanity_val_steps=0,
+                    enable_progress_bar=False,
+                    enable_model_summary=False,
+                    use_distributed_sampler=False,
+                    default_root_dir=folder,
                 )
-    assert bookkeeper.best is not None
-    return FitResult(folder, bookkeeper.history, bookkeeper.best, bookkeeper.finished)
+                with _interruptible(trainer):
+                    trainer.fit(
+                        module, train, valid, ckpt_path=last if state else None, weights_only=True
+                    )
+        assert bookkeeper.best is not None
+        return FitResult(folder, bookkeeper.history, bookkeeper.best, bookkeeper.finished)
 
 
-def _accelerator(device: str) -> str:
+def accelerator(device: str) -> str:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("cpu", "cuda"):
@@ -208,6 +214,20 @@ def _accelerator(device: str) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("expected a CUDA device, but torch finds none; use device='cpu'")
     return device
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """See that no other process works in a folder. What a killed one had is free."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock(folder / ".lock"))
+        except BusyError as error:
+            raise ValueError(
+                f"another process is training in {folder}: {error.owner}. Wait for it, or choose "
+                "another folder"
+            ) from error
+        yield
 
 
 def _claim(folder: Path, config: dict[str, Any]) -> None:
@@ -221,8 +241,13 @@ def _claim(folder: Path, config: dict[str, Any]) -> None:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"expected the config of a run, got {path}: {error}") from error
+    if not isinstance(stored, dict) or "fit" not in stored:
+        raise ValueError(f"expected the config of a run, got {path}, which is of something else")
     differences = list(_differences(stored, config))
-    if differences:
+    has_weights = any((folder / name).exists() for name in ("best.ckpt", "last.ckpt"))
+    if differences and not has_weights:
+        write_json(path, config)  # nothing came of that run, such as by a learning rate too high
+    elif differences:
         raise ValueError(
             f"{folder} holds a run with another config: {'; '.join(differences)}. Choose another "
             "folder, or remove this one"

@@ -7,6 +7,8 @@ checkpoint is written after a loss that was not finite.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -22,18 +24,33 @@ class NonFiniteLossError(ValueError):
         step: The number of the step, from zero, over all epochs.
         epoch, batch: The same, as an epoch and a number in it.
         graphs: The indices of the batch's graphs in the training set, if the loader can tell.
+        saved: Where the state is.
+        later: How many steps were made, from this one on, before the loss was looked at; the state
+            is the one behind them.
     """
 
     def __init__(
-        self, loss: float, step: int, epoch: int, batch: int, graphs: list[int] | None, saved: str
+        self,
+        loss: float,
+        step: int,
+        epoch: int,
+        batch: int,
+        graphs: list[int] | None,
+        saved: str,
+        later: int,
     ) -> None:
         self.step, self.epoch, self.batch, self.graphs = step, epoch, batch, graphs
+        self._arguments = loss, step, epoch, batch, graphs, saved, later
         which = "" if graphs is None else f", graphs {', '.join(map(str, graphs))}"
+        when = f", as it was {later} steps later" if later else ""
         super().__init__(
             f"expected a finite loss, got {loss} in step {step} (epoch {epoch}, batch {batch}"
-            f"{which}). The state is in {saved}. Try a lower learning rate, or clip gradients; "
-            "the last checkpoint is from before this step"
+            f"{which}). The state is in {saved}{when}. Try a lower learning rate, or clip "
+            "gradients; the last checkpoint is from before this step"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NonFiniteLossError, self._arguments  # so that it can leave its process
 
 
 class EpochLosses:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -45,16 +46,33 @@ def run_record(
         "data": dict(data),
         "seconds": round(seconds, 3),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": _commit_of(Path(__file__)),
         "versions": {"python": platform.python_version(), **_versions()},
         "hardware": _hardware(),
     }
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write a JSON file; it appears only when it is complete."""
+    """Write a JSON file; it appears only when it is complete.
+
+    Raises:
+        ValueError: If a number in it is not finite: JSON has no word for that.
+    """
+    bad = ", ".join(f"{number} in {place}" for place, number in _non_finite(value))
+    if bad:
+        raise ValueError(f"expected finite numbers for {os.fspath(path)}, got {bad}")
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def _non_finite(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers that are not finite, and where they are, as ``metrics.f1``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield place or "the value", value
+    elif isinstance(value, Mapping | list | tuple):
+        inside = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for key, item in inside:
+            yield from _non_finite(item, f"{place}.{key}" if place else str(key))
 
 
 def _versions() -> dict[str, str]:
@@ -72,17 +90,23 @@ def _hardware() -> dict[str, Any]:
     return {"machine": platform.machine(), "cpus": os.cpu_count(), "gpu": gpu}
 
 
-def _commit() -> str | None:
-    """The commit of the repository in which this code lies, with a mark if files differ from it."""
-    try:
+def _commit_of(file: Path) -> str | None:
+    """The commit of the repository that has a file, with a mark if files differ from it."""
+
+    def git(*words: str) -> str:
         done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            cwd=Path(__file__).parent,
+            ["git", *words],
+            cwd=file.parent,
             capture_output=True,
             text=True,
             timeout=10,
             check=True,
         )
-    except (OSError, subprocess.SubprocessError):  # installed without git, or without a repository
+        return done.stdout.strip()
+
+    try:
+        # Installed, it may lie in a repository that knows nothing of it, as in somebody's .venv.
+        git("ls-files", "--error-unmatch", file.name)
+        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):  # no git, no repository, or not its own
         return None
-    return done.stdout.strip()

@@ -14,10 +14,19 @@ __all__ = ["replacing"]
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside :obj:`path` that takes its place at the end, unless there is an
-    error; then nothing is left of it."""
+    error; then nothing is left of it.
+
+    Its content is on the disk before it gets its name: not even a power cut leaves a file that has
+    the name and not the content. Whoever writes it makes it, with the permissions of any new file.
+    """
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         yield unfinished
+        handle = os.open(unfinished, os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
