@@ -26,7 +26,7 @@ from dagnn.experiments.cells import Cell
 from dagnn.experiments.data_files import find_data
 from dagnn.search.learn_network import learn_network
 from dagnn.search.learning_settings import LearningSettings
-from dagnn.tasks.code_encoders import RECURRENT, EncoderConfig
+from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun
 from dagnn.tasks.code_training import choose_device, train_code
 from dagnn.tasks.simple_baselines import simple_baselines
@@ -119,10 +119,7 @@ def _short(value: Any) -> Any:
 def _run_code(cell: Cell, path: Path, place: Workplace) -> Result:
     settings = {k: v for k, v in cell.settings.items() if k not in ("purpose", "test_limit")}
     settings["encoder"] = EncoderConfig.from_dict(settings["encoder"])
-    encoder = settings["encoder"]
-    on_gpu = choose_device(place.device).type == "cuda"
-    captured = on_gpu and encoder.model in RECURRENT and not encoder.dropout
-    run = CodeRun(**settings, seed=cell.seed, captured=captured)
+    run = CodeRun(**settings, seed=cell.seed)
     data = _code(path, run.edges, run.train_share)
     if (limit := cell.settings.get("test_limit")) is not None:
         data = _with_fewer_tests(data, limit)
