@@ -45,6 +45,17 @@ def test_loss_falls_and_checkpoint_is_the_model(tmp_path: Path) -> None:
     assert loaded.sample_prior(7, torch.Generator().manual_seed(0)).shape == (7, 3)
 
 
+@pytest.mark.parametrize(("device", "precision"), [("cuda", "tf32"), ("cpu", "32")])
+def test_products_on_a_gpu_are_of_tf32(
+    device: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked of fit itself: what is set around it, it sets anew."""
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(fitting, "fit", lambda *_, **options: asked.update(options))
+    fit_autoencoder(CONFIG, GRAPHS, tmp_path, device=device, progress=False)
+    assert asked["precision"] == precision
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_trains(model: str, tmp_path: Path) -> None:
     _, run = train(tmp_path, model=model, epochs=3, rate=1e-2)
@@ -146,6 +157,49 @@ def test_a_foreign_checkpoint_is_refused(tmp_path: Path) -> None:
     torch.save({"state_dict": {}, "config": {}}, tmp_path / "x.ckpt")
     with pytest.raises(ValueError, match="expected a checkpoint of dagnn train na or"):
         load_autoencoder(tmp_path / "x.ckpt")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sizes": {}},
+        {"sizes": None},
+        {"autoencoder": {"colour": "red"}},
+        {"autoencoder": {"hidden_channels": 9}},
+        {"autoencoder": None},
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    _, run = train(tmp_path, epochs=1)
+    checkpoint = torch.load(run.last_checkpoint, weights_only=True)
+    checkpoint["config"] |= change
+    torch.save(checkpoint, tmp_path / "x.ckpt")
+    with pytest.raises(ValueError, match=r"this version's dagnn train na .*x\.ckpt"):
+        load_autoencoder(tmp_path / "x.ckpt")
+
+
+def test_a_rate_of_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected a learning rate above 0, got 0"):
+        AutoencoderConfig(rate=0.0)
+
+
+def test_the_loss_of_an_epoch_is_the_mean_over_graphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 50 graphs, the last two are a batch of their own."""
+    totals: list[float] = []
+    step = EagerStep.__call__
+
+    def watched(self: EagerStep, *args: torch.Tensor) -> torch.Tensor:
+        total = step(self, *args)
+        totals.append(total.item())
+        return total
+
+    monkeypatch.setattr(EagerStep, "__call__", watched)
+    _, run = train(tmp_path, epochs=2, rate=1e-2)
+    assert len(totals) == 8
+    for row, part in zip(run.history, (totals[:4], totals[4:]), strict=True):
+        assert row["loss"] == pytest.approx(sum(part) / 50, rel=1e-6)
 
 
 @pytest.mark.cuda

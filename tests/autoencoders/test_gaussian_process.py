@@ -2,10 +2,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dagnn.autoencoders.exact_gp import ExactGP
-from dagnn.autoencoders.gaussian_process import check_points, draw_subsets, factorise, k_means
+from dagnn.autoencoders.gaussian_process import (
+    Climb,
+    ascend,
+    check_points,
+    draw_subsets,
+    factorise,
+    k_means,
+)
 from dagnn.autoencoders.sparse_gp import CollapsedGP, VariationalGP
 from tests.autoencoders.latent_cases import wavy
 
@@ -48,6 +55,54 @@ def test_a_coordinate_that_never_changes(kind: str) -> None:
     z[:, 2], test_z[:, 2] = 1.0, 1.0
     for values in FITS[kind](z, y, [0]).predict(test_z):
         assert values.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", FITS)
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_a_coordinate_that_is_constant_up_to_rounding(kind: str, unit: float) -> None:
+    """It changes nothing, in whatever units the points are."""
+    z, y, test_z, _ = wavy(train=100, test=20)
+    z[:, 2], test_z[:, 2] = 1.0, 1.0
+    expected = FITS[kind](z * unit, y, [0]).predict(test_z * unit)
+    generator = torch.Generator().manual_seed(0)
+    for points in (z, test_z):
+        points[:, 2] += 1e-6 * torch.randn(len(points), generator=generator, dtype=torch.double)
+    gp = FITS[kind](z * unit, y, [0])
+    assert gp.constant_axes == 1
+    for found, same in zip(gp.predict(test_z * unit), expected, strict=True):
+        torch.testing.assert_close(found, same, rtol=1e-4, atol=1e-4)
+
+
+def parabola(top: Tensor, parameter: nn.Parameter) -> Tensor:
+    return -(parameter.squeeze(-1) - top).square()
+
+
+def test_a_climb_stops_where_it_is_flat_each_seed_by_itself() -> None:
+    tops = torch.tensor([0.0, 10.0])
+
+    def climb(top: Tensor) -> tuple[Climb, Tensor]:
+        parameter = nn.Parameter(torch.ones(len(top), 1))
+        found = ascend(lambda: parabola(top, parameter), [parameter], 1000, 0.1, tolerance=1e-4)
+        return found, parameter.detach()
+
+    together, values = climb(tops)
+    assert 100 <= together.steps[0] < together.steps[1] <= 1000
+    assert together.steps[0] % 50 == 0
+    assert together.late_change.abs().max() < 1e-3
+    for place in (0, 1):
+        alone, value = climb(tops[place : place + 1])
+        assert alone.steps[0] == together.steps[place]
+        assert torch.equal(value[0], values[place])
+        assert alone.objective[0] == together.objective[place]
+
+
+def test_a_climb_that_is_cut_off_tells_that_it_was_not_flat() -> None:
+    parameter = nn.Parameter(torch.zeros(1, 1))
+    found = ascend(lambda: parabola(torch.tensor([30.0]), parameter), [parameter], 20, 0.1)
+    assert found.steps.tolist() == [20]
+    assert found.late_change.item() > 0.1
+    with pytest.raises(ValueError, match="expected at least 2 steps, got 1"):
+        ascend(lambda: parabola(torch.ones(1), parameter), [parameter], 1, 0.1)
 
 
 @pytest.mark.parametrize("kind", FITS)

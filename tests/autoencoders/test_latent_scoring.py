@@ -42,6 +42,22 @@ def test_score_is_a_function_of_the_seeds() -> None:
     assert score_latent(*case, seeds=2, **options) == score_latent(*case, seeds=2, **options)
 
 
+def test_a_score_tells_whether_its_fit_had_come_to_rest() -> None:
+    case = wavy(train=100, test=20)
+    short = score_latent(*case, kind="vfe", seeds=1, num_inducing=9, steps=5)
+    assert short.is_flat is False
+    long = score_latent(*case, kind="vfe", seeds=1, num_inducing=9, steps=1000, tolerance=1e-4)
+    assert long.is_flat is True
+    assert long.objective[0] > short.objective[0]
+    assert (short.steps, short.constant_axes) == ([5], [0])
+    assert 100 <= long.steps[0] <= 1000
+    # A rate that falls to zero brings any fit to a halt; that is not taken for rest.
+    halted = score_latent(*case, kind="vfe", seeds=1, num_inducing=9, steps=60)
+    assert halted.is_flat is False
+    noisy = score_latent(*case, kind="svgp", seeds=1, num_inducing=9, passes=2)
+    assert noisy.is_flat is None
+
+
 def test_noise_is_not_learnt() -> None:
     z, _, test_z, _ = wavy(train=200, test=100)
     y, test_y = torch.randn(200), torch.randn(100)

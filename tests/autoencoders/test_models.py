@@ -25,8 +25,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "dagnn-pool-all": ("dagnn", "na", {"pool": "all"}),
     "dagnn-pool-all-both": ("dagnn", "bn", {"pool": "all"}),
     "dagnn-both": ("dagnn", "na", {"bidirectional": True}),
-    "d-vae-both": ("d-vae", "na", {"bidirectional": True}),
-    "d-vae-one": ("d-vae", "bn", {"bidirectional": False}),
+    "d-vae-one": ("d-vae", "na", {"bidirectional": False}),
+    "d-vae-both": ("d-vae", "bn", {"bidirectional": True}),
 }
 
 
@@ -168,13 +168,44 @@ def test_likelihoods_sum_to_one_and_draws_follow_them(name: str, task: str) -> N
     )
 
 
+def test_directions_by_default() -> None:
+    """D-VAE's own runs: both ways on NA, one on BN; DAGNN's paper: the other way round."""
+    both = {
+        case: any("reverse" in name for name, _ in make(case).named_parameters()) for case in CASES
+    }
+    assert both["d-vae-na"]
+    assert not both["d-vae-bn"]
+    assert both["dagnn-bn"]
+    assert not both["dagnn-na"]
+
+
+@pytest.mark.parametrize("name", ["dagnn", "d-vae", "gcn"])
+def test_types_see_all_states_so_far_on_bn_alone(name: str) -> None:
+    assert make(f"{name}-bn").decoder.types_see_sum  # type: ignore[attr-defined]
+    assert not make(f"{name}-na").decoder.types_see_sum  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_graphs_of_other_sizes_are_refused(name: str) -> None:
+    model = make(f"{name}-na")
+    message = "expected graphs of 5 types and room for 6 nodes, as .*, got {} and {}"
+    with pytest.raises(ValueError, match=message.format(7, 6)):
+        model.encode(random_dags(2, num_types=7))
+    with pytest.raises(ValueError, match=message.format(5, 4)):
+        model.loss(random_dags(2, max_nodes=4))
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ValueError, match=r"expected model to be one of dagnn, .* got 'vae'"):
         make_autoencoder("vae")
     with pytest.raises(ValueError, match="expected task to be one of na, bn, got 'xx'"):
         make_autoencoder("dagnn", "xx")
-    with pytest.raises(ValueError, match=r"expected options of the model 's-vae', got pool"):
+    with pytest.raises(ValueError, match=r"of the model 's-vae' \(it has none\), got pool"):
         make_autoencoder("s-vae", pool="all")
+    with pytest.raises(ValueError, match=r"'d-vae' \(bidirectional\), got pool, cell"):
+        make_autoencoder("d-vae", pool="all", cell="gru", bidirectional=True)
+    with pytest.raises(TypeError):  # not a matter of names
+        make_autoencoder("dagnn", num_layers="two")
     with pytest.raises(ValueError, match="expected aggregator to be one of"):
         make_autoencoder("dagnn", aggregator="mean")
     with pytest.raises(ValueError, match="expected cell to be one of"):

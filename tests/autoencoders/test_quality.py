@@ -13,6 +13,7 @@ from dagnn.autoencoders.quality import (
     same_graphs,
 )
 from dagnn.datasets.architectures import parse_architectures
+from dagnn.datasets.bayesian_networks import parse_bayesian_networks
 from dagnn.datasets.small_dags import SmallDags
 from tests.autoencoders.graphs import random_dags
 
@@ -32,6 +33,19 @@ def test_prior_quality_counts() -> None:
     assert unique == pytest.approx(3 / 6)
     assert novel == pytest.approx(3 / 6)
     assert (decoded, invalid) == (7, 1)
+
+
+def test_networks_are_told_apart_by_their_structure_alone() -> None:
+    chain, other_order = "[[0], [1, 1], [2, 0, 0]]", "[[2], [0, 0], [1, 0, 1]]"
+    another = "[[1], [0, 1], [2, 0, 0]]"
+    lines = [f"{row}, 0.0" for row in (chain, other_order, another, chain)]
+    graphs = parse_bayesian_networks(lines, num_variables=3)
+    graphs.adjacency[3, :, 0] = False  # joined to the input or not, it is the same network
+    known = parse_bayesian_networks(lines[:1], num_variables=3)
+    share, unique, novel, decoded, invalid = prior_quality("bn", graphs, known)
+    assert (share, decoded, invalid) == (1.0, 4, 0)
+    assert unique == 2 / 4
+    assert novel == 1 / 4
 
 
 def test_nothing_valid() -> None:

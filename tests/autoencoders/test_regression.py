@@ -78,6 +78,16 @@ def test_it_learns_to_count_edges(tmp_path: Path) -> None:
     assert train_regressor(train, test, tmp_path, **options)["metrics"] == metrics
 
 
+def test_validation_scores_are_not_looked_at(tmp_path: Path) -> None:
+    train, test = random_graphs(40), random_graphs(10)
+    train.score[30:] += 1000
+    options: dict[str, Any] = {"hidden_channels": 4, "epochs": 1, "valid_share": 0.25}
+    record = train_regressor(train, test, tmp_path, device="cpu", progress=False, **options)
+    model = record["config"]["model"]
+    assert model["score_mean"] == train.score[:30].mean().item()
+    assert model["score_deviation"] == train.score[:30].std(correction=0).item()
+
+
 def test_other_runs_are_refused(tmp_path: Path) -> None:
     torch.save({"state_dict": {}, "config": {"task": "na"}}, tmp_path / "best.ckpt")
     with pytest.raises(ValueError, match=r"expected a run of dagnn train predictor in .*'na'"):
@@ -93,5 +103,7 @@ def test_architectures_fit_its_input() -> None:
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="expected score_deviation > 0, got 0"):
         ScoreRegressor(5, score_deviation=0.0)
+    with pytest.raises(ValueError, match="expected a learning rate above 0, got 0"):
+        ScoreRegressor(5, rate=0.0)
     with pytest.raises(ValueError, match="graphs to train and to validate, got 0 of 1 to train"):
         train_regressor(random_graphs(1), random_graphs(1), "nowhere")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,12 +47,53 @@ def test_score_is_recorded_and_predicts(run: tuple[Path, Path], tmp_path: Path) 
     for metrics in record["metrics"].values():
         assert len(metrics["seeds"]["rmse"]) == 2
         assert 0 < metrics["rmse"]["mean"] < 1.5
+        assert len(metrics["seeds"]["late_change"]) == 2
+        assert metrics["is_flat"] in (True, False)
     assert record["data"]["as_in_training"]
     assert plot.stat().st_size > 1000
     mean, std, low, high = predict_scores(folder, parse_architectures([ROW]), "na")
     assert 0.69 < mean.item() < 0.76
     assert low < mean < high
     torch.testing.assert_close((high - low) / std, torch.tensor([2 * norm.ppf(0.95)]))
+
+
+def test_what_predicts_is_measured_on_the_test_graphs(run: tuple[Path, Path]) -> None:
+    folder, file = run
+    told: list[str] = []
+    record = score_run(
+        folder, file, kinds=["vfe"], preset="quick", seeds=2, device="cpu", tell=told.append
+    )
+    assert told == [
+        "vfe: fitting seed 0 of 2", "vfe: fitting seed 1 of 2", "fitting the predictor"
+    ]  # fmt: skip
+    train, test, _ = load_task("na", file)
+    mean, _, low, high = predict_scores(folder, test, "na")
+    error = (mean - test.score).square().mean().sqrt() / train.score.std(correction=0)
+    inside = ((low <= test.score) & (test.score <= high)).double().mean()
+    assert record["predictor"]["rmse"] == pytest.approx(error.item(), rel=1e-4)
+    assert record["predictor"]["coverage90"] == pytest.approx(inside.item())
+
+
+def test_a_picture_that_cannot_be_is_refused_before_the_work(
+    run: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, file = run
+    told: list[str] = []
+    quick: dict[str, Any] = {"kinds": ["vfe"], "preset": "quick", "seeds": 1, "device": "cpu"}
+    (tmp_path / "file").touch()
+    for plot in ("latent.txt", "file/latent.png"):
+        with pytest.raises((ValueError, OSError)):
+            score_run(folder, file, plot=tmp_path / plot, tell=told.append, **quick)
+    assert not told
+    (folder / "score.json").unlink(missing_ok=True)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr("dagnn.autoencoders.score_run.draw_latent", fail)
+    with pytest.raises(OSError, match="no space"):
+        score_run(folder, file, plot=tmp_path / "latent.png", **quick)
+    assert (folder / "score.json").exists()
 
 
 def test_other_data_are_told(run: tuple[Path, Path], tmp_path: Path) -> None:
@@ -82,7 +124,7 @@ def test_bad_input(run: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "last.ckpt").write_bytes((folder / "last.ckpt").read_bytes())
     with pytest.raises(ValueError, match=r"predictor\.safetensors; make it with: dagnn score"):
         predict_scores(tmp_path, parse_architectures([ROW]), "na")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="train first: dagnn train na"):
         score_run(tmp_path / "missing.ckpt", file, device="cpu")
 
 
@@ -95,6 +137,9 @@ def test_distinct_graphs_are_the_first_of_equal_ones() -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_options(preset: str) -> None:
     assert process_options("svgp", preset, "na").keys() == {"points", "num_inducing"}
-    assert process_options("exact", preset, "na").keys() == {"points", "fit_points", "steps"}
+    assert process_options("exact", preset, "na").keys() >= {"points", "fit_points", "steps"}
     assert process_options("fitc", preset, "bn")["points"] <= 5000
     assert process_options("fitc", "paper", "na")["points"] is None
+    for kind in ("fitc", "vfe", "exact"):  # until it rests
+        options = process_options(kind, "paper", "na")
+        assert (options["steps"], options["tolerance"]) == (1000, 1e-4)

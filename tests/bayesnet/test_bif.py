@@ -93,6 +93,17 @@ def test_reads_what_others_write() -> None:
 
 
 VARIABLE = "variable A { type discrete [ 2 ] { x, y }; }\n"
+FAMILY = (
+    VARIABLE
+    + VARIABLE.replace("A", "B")
+    + "probability ( A ) {{ table 0.5, 0.5; }} probability ( B | A ) {{ {} }}"
+).replace("{ type", "{{ type").replace("{ x, y }; }", "{{ x, y }}; }}")  # fmt: skip
+
+
+def test_a_default_is_for_what_has_no_row() -> None:
+    *_, tables = parse_bif(FAMILY.format("default 0.25, 0.75; (y) 1, 0;"))
+    found = dict(zip(tables[1].configurations[:, 0], tables[1].probabilities.tolist(), strict=True))
+    assert found == {0: [0.25, 0.75], 1: [1.0, 0.0]}
 
 
 @pytest.mark.parametrize(
@@ -109,6 +120,21 @@ VARIABLE = "variable A { type discrete [ 2 ] { x, y }; }\n"
         (VARIABLE + "probability ( A ) { table x, y; }", "and numbers"),
         (VARIABLE + "probability ( A ) { (x) 0.5, 0.5; }", "a level of each parent of A"),
         (VARIABLE + "probability ( A ) { }", "expected probabilities of A"),
+        (VARIABLE + "probability ( A ) { table nan, 0.5; }", "that sum to 1"),
+        (VARIABLE + "probability ( A ) { tabel 0.5, 0.5; }", "table, default or .* 'tabel 0.5"),
+        (VARIABLE + "probability ( A ) { table 0.5, 0.5; table 1, 0; }", "got table again"),
+        (FAMILY.format("(x) 0.5, 0.5; (x) 0.1, 0.9; (y) 1, 0;"), r"got \(x\) again"),
+        (FAMILY.format("default 0.5, 0.5; default 1, 0;"), "got default again"),
+        (FAMILY.format("(x) 0.5, 0.5;"), "each of 2 configurations .*default, got 1"),
+        (FAMILY.format("default 0.5;"), "expected 2 probabilities of B"),
+        (VARIABLE + "probability ( A ) { table 1, 0; } utility U { }", "got 'utility U"),
+        (VARIABLE.replace("x, y", "x, x"), "2 different levels of A"),
+        (VARIABLE.replace("};", "}; property dagnn = a,b;"), "2 different levels of A"),
+        (VARIABLE.replace("};", "}; property dagnn = a,b,b;"), "2 different levels of A"),
+        (
+            VARIABLE + VARIABLE.replace("A", "B").replace("};", "}; property dagnn = A,x,y;"),
+            "expected different names, got A, A",
+        ),
     ],
 )
 def test_bad_texts(text: str, message: str) -> None:

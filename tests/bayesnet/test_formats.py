@@ -42,6 +42,10 @@ def test_json_keeps_confidence() -> None:
         {"probabilities": [[0.5, 0.9]]},
         {"probabilities": [[1.0]]},
         {"levels": ["x", "x"]},
+        {"name": "A_b"},
+        {"probability": 1},
+        {"parents": [1], "configurations": [[0], [0]], "probabilities": [[1, 0], [1, 0]]},
+        {"parents": [], "configurations": [[], []], "probabilities": [[1, 0], [1, 0]]},
         {"cuts": [1.0, 2.0, 3.0, 4.0]},
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dagnn.bayesnet.constraints import Constraints
 from dagnn.bayesnet.dags import is_acyclic
 from dagnn.bayesnet.exact import exact_search
-from dagnn.bayesnet.hill_climbing import hill_climb
+from dagnn.bayesnet.hill_climbing import _is_better, hill_climb
 from dagnn.bayesnet.scores import FamilyScores
 from dagnn.bayesnet.table import read_table
 from tests.bayesnet.cases import asia_path, dags, dependent_table, make_table, tables
@@ -77,6 +77,14 @@ def test_sixty_columns() -> None:
     empty = np.zeros((1, 60, 60), dtype=bool)
     assert found.score > scores.score_graphs(empty)[0]
     assert is_acyclic(found.adjacency[None])[0]
+
+
+def test_rounding_is_in_units_of_the_score() -> None:
+    small, large = -10.0, -1e9
+    assert _is_better(small + 1e-9, small)
+    assert not _is_better(np.nextafter(large, 0), large)
+    assert _is_better(large + 1, large)
+    assert _is_better(large, -np.inf)
 
 
 def test_one_variable() -> None:

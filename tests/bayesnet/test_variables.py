@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -70,3 +73,30 @@ def test_whole_numbers_however_they_are_stored(dtype: str) -> None:
     variable = Variable.of_column("x", column)
     assert variable.levels == ("9", "10", "missing")
     assert variable.encode(column).tolist() == [1, 2, 0]
+
+
+def test_decimals_are_numbers() -> None:
+    prices = pd.Series([Decimal("19.99"), None, Decimal("5.00"), Decimal("7.25")])
+    with pytest.raises(ValueError, match=r"got numbers in price .*ask for bins"):
+        Table.from_frame(pd.DataFrame({"price": prices}), missing="category")
+    table = Table.from_frame(pd.DataFrame({"price": prices}), missing="category", bins=3)
+    assert table.levels == (("<= 5", "5 to 7.25", "> 7.25", "missing"),)
+    assert table.codes[:, 0].tolist() == [2, 3, 0, 1]
+    whole = pd.Series([Decimal("10"), Decimal("9.0")])
+    assert Variable.of_column("x", whole).levels == ("9", "10")
+
+
+@pytest.mark.parametrize("bins", [None, 2])
+@pytest.mark.parametrize(
+    "times",
+    [
+        pd.Series(pd.to_datetime(["2024-01-01", "2024-01-02"])),
+        pd.Series(pd.to_datetime(["2024-01-01", "2024-01-02"], utc=True)),
+        pd.Series(pd.to_timedelta([1, 2], unit="s")),
+        pd.Series([date(2024, 1, 1), date(2024, 1, 2)]),
+    ],
+    ids=["timestamp", "with zone", "duration", "date"],
+)
+def test_times_are_refused_with_advice(times: pd.Series, bins: int | None) -> None:
+    with pytest.raises(ValueError, match="dates or times in when; cut them yourself"):
+        Table.from_frame(pd.DataFrame({"when": times}), bins=bins)

@@ -6,7 +6,13 @@ import pytest
 
 from dagnn.experiments import registry
 from dagnn.experiments.paper_values import TABLES
-from dagnn.experiments.registry import NAMES, PRESETS, best_rates, make_entry
+from dagnn.experiments.registry import (
+    NAMES,
+    PRESETS,
+    best_rates,
+    changed_options,
+    make_entry,
+)
 from dagnn.search.learning_settings import LearningSettings
 
 
@@ -105,3 +111,13 @@ def test_bad_names() -> None:
         make_entry("table7")
     with pytest.raises(ValueError, match="expected a preset of quick, paper, got 'fast'"):
         make_entry("table1", "fast")
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "both"),
+    [("dagnn", "na", False), ("dagnn", "bn", True), ("d-vae", "na", True), ("d-vae", "bn", False)],
+)
+def test_a_model_has_its_own_directions(model: str, task: str, both: bool) -> None:
+    assert changed_options({"bidirectional": both}, model, task) == {}
+    other = {"bidirectional": not both}
+    assert changed_options(other, model, task) == other

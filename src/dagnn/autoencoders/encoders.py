@@ -115,27 +115,24 @@ class DVAEEncoder(nn.Module):
         x = one_hot_types(graphs, next(self.parameters()).dtype)
         edge = graphs.adjacency.to(x.dtype)
         h = self.layer.sweep(x, edge, x)
-        state = self._sum(h, graphs) if self.by_type else at_last_node(h, graphs)
+        state = _sum_inner(h, graphs) if self.by_type else at_last_node(h, graphs)
         if self.reverse_layer is None:
             return state
         assert self.lin is not None
         h = self.reverse_layer.sweep(x.flip(0), flip(edge), x.flip(0), reverse=True)
-        reverse = self._sum(h.flip(0), graphs) if self.by_type else h[-1]
+        reverse = _sum_inner(h.flip(0), graphs) if self.by_type else h[-1]
         out: Tensor = self.lin(torch.cat([state, reverse], -1))
         return out
 
-    def _sum(self, h: Tensor, graphs: SmallDags) -> Tensor:
-        place = torch.arange(graphs.max_nodes, device=h.device).unsqueeze(-1)
-        inner = (place > 0) & (place < graphs.num_nodes - 1)  # [n, B]
-        return torch.bmm(inner.t().unsqueeze(1).to(h.dtype), h.transpose(0, 1)).squeeze(1)
-
 
 class ConvolutionEncoder(nn.Module):
-    r"""Graph convolutions over predecessors, summed over nodes:
+    r"""Graph convolutions over predecessors and the node itself, summed over all nodes but the
+    input and the output:
 
     .. math::
-        H^{\ell} = \mathrm{ReLU}\bigl(D^{-1/2} (A + I) D^{-1/2} H^{\ell-1} W^{\ell} +
-        b^{\ell}\bigr), \qquad D_{vv} = \sum_u (A + I)_{vu}
+        h_v^{\ell} = \mathrm{ReLU}\Bigl( \sum_{u \in \mathcal{P}(v) \cup \{v\}}
+        \frac{W^{\ell} h_u^{\ell-1}}{\sqrt{(\mathrm{outdeg}(u) + 1)(\mathrm{indeg}(v) + 1)}} +
+        b^{\ell} \Bigr)
     """
 
     def __init__(self, num_types: int, hidden_channels: int, num_layers: int = 3) -> None:
@@ -148,14 +145,21 @@ class ConvolutionEncoder(nn.Module):
         """Graph vectors. ``[B, H]``"""
         dtype = next(self.parameters()).dtype
         h = one_hot_types(graphs, dtype).transpose(0, 1)  # [B, n, T]
-        node = graphs.is_node.to(dtype)
-        with_self = graphs.adjacency.to(dtype) + torch.diag_embed(node)
-        scale = with_self.sum(-1).clamp(min=1).rsqrt()  # [B, n]
-        edge = scale.unsqueeze(-1) * with_self * scale.unsqueeze(-2)
+        adjacency = graphs.adjacency.to(dtype)
+        with_self = adjacency + torch.eye(graphs.max_nodes, dtype=dtype, device=h.device)
+        received, sent = ((adjacency.sum(d, keepdim=True) + 1).rsqrt() for d in (2, 1))
+        edge = received * with_self * sent  # [B, n, n]
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
             h = torch.baddbmm(layer.bias, edge, h @ layer.weight.t()).relu()
-        return torch.bmm(node.unsqueeze(1), h).squeeze(1)
+        return _sum_inner(h.transpose(0, 1), graphs)
+
+
+def _sum_inner(h: Tensor, graphs: SmallDags) -> Tensor:
+    """The sum of states ``[n, B, H]`` over all nodes but the input and the output. ``[B, H]``"""
+    place = torch.arange(graphs.max_nodes, device=h.device).unsqueeze(-1)
+    inner = (place > 0) & (place < graphs.num_nodes - 1)  # [n, B]
+    return torch.bmm(inner.t().unsqueeze(1).to(h.dtype), h.transpose(0, 1)).squeeze(1)
 
 
 def _states(layers: nn.ModuleList, x: Tensor, edge: Tensor, reverse: bool) -> list[Tensor]:

@@ -2,6 +2,7 @@ r"""The exact Gaussian process, as far as memory reaches."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -50,6 +51,7 @@ class ExactGP(GaussianProcess):
         fit_points: int | None = None,
         steps: int = 100,
         rate: float = 0.1,
+        tolerance: float | None = None,
     ) -> ExactGP:
         """Fit one process per seed.
 
@@ -61,6 +63,7 @@ class ExactGP(GaussianProcess):
             fit_points: How many of these the parameters are fitted on; by default all.
             steps: Of Adam on the marginal likelihood.
             rate: Of Adam.
+            tolerance: When to stop earlier; see :func:`ascend`.
         """
         check_points(x, y)
         draw = draw_subsets(len(x), points, seeds).to(x.device)
@@ -68,7 +71,9 @@ class ExactGP(GaussianProcess):
         gp = cls(len(seeds), x.size(1))
         x, y = gp.standardise(x, y)
         fit_x, fit_y = x[fit], y[fit]
-        ascend(lambda: gp.likelihood_surrogate(fit_x, fit_y), gp.parameters(), steps, rate)
+        gp.climb = ascend(
+            lambda: gp.log_likelihood(fit_x, fit_y), gp.parameters(), steps, rate, tolerance
+        )
         with torch.no_grad():
             gp.points = x[draw]
             gp.root = factorise(gp._observed(gp.points), gp.scale)
@@ -80,14 +85,19 @@ class ExactGP(GaussianProcess):
         noise = self.noise[:, None].expand(x.shape[:2])
         return self.covariance(x, x) + torch.diag_embed(noise)
 
-    def likelihood_surrogate(self, x: Tensor, y: Tensor) -> Tensor:
-        """Per point, a number with the gradient of the log marginal likelihood. ``[S]``"""
+    def log_likelihood(self, x: Tensor, y: Tensor) -> Tensor:
+        """The log marginal likelihood per point, with the gradient above. ``[S]``"""
         observed = self._observed(x)
         with torch.no_grad():
             root = factorise(observed, self.scale)
             alpha = torch.cholesky_solve(y[..., None], root)  # [S, N, 1]
             slope = 0.5 * (alpha @ alpha.mT - torch.cholesky_inverse(root))
-        return (slope * observed).sum(dim=(1, 2)) / x.size(1)
+            log_det = 2 * root.diagonal(dim1=1, dim2=2).log().sum(dim=1)
+            square = (y[..., None] * alpha).sum(dim=(1, 2))
+            value = -0.5 * (log_det + square + x.size(1) * math.log(2 * math.pi))
+        # Linear in the covariance, with the right slope: its own value is taken off again.
+        surrogate = (slope * observed).sum(dim=(1, 2))
+        return (value + surrogate - surrogate.detach()) / x.size(1)
 
     def posterior(self, x: Tensor) -> tuple[Tensor, Tensor]:
         k = self.covariance(self.points, x.expand(len(self.points), -1, -1))  # [S, N, B]

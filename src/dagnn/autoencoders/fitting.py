@@ -53,6 +53,10 @@ class AutoencoderConfig:
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not self.rate > 0:
+            raise ValueError(f"expected a learning rate above 0, got {self.rate}")
+
     def make(self, num_types: int, max_nodes: int) -> DagVAE:
         """A new autoencoder; its weights follow from the seed, and torch's generator is as
         before."""
@@ -162,6 +166,7 @@ class _Training(LightningModule):
         self.model = model
         self._graphs, self._blocks, self._config = graphs, blocks, config
         self._step: EagerStep | CapturedStep | None = None
+        self._total = torch.zeros(())  # the loss of this epoch, summed over graphs
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.model.parameters(), lr=self._config.rate, fused=True)
@@ -185,9 +190,15 @@ class _Training(LightningModule):
         total = torch.zeros((), device=block.device)
         for index, draw in zip(block, noise, strict=True):
             total += self._step(index, draw)
+        self._total += total
         return total / block.numel()
 
+    def on_train_epoch_start(self) -> None:
+        self._total = torch.zeros((), dtype=torch.double, device=self.device)
+
     def on_train_epoch_end(self) -> None:
+        # The mean over graphs: blocks differ in their numbers, so the mean of theirs is another.
+        self.log("loss", self._total / len(self._graphs))
         self.model.locate(self._graphs[:LOCATED])
 
 
@@ -218,23 +229,18 @@ def fit_autoencoder(
     on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     blocks = IndexBlocks(len(graphs), config.batch_size, BLOCK if on_gpu else 1, config.seed)
     sizes = {"num_types": graphs.num_types, "max_nodes": graphs.max_nodes, "graphs": len(graphs)}
-    precision = torch.get_float32_matmul_precision()
-    if on_gpu:
-        torch.set_float32_matmul_precision("high")  # TF32
-    try:
-        result = fit(
-            _Training(model, graphs, blocks, config),
-            blocks,
-            folder=folder,
-            epochs=config.epochs,
-            plateau=Plateau(patience=10, factor=0.1),
-            seed=config.seed,
-            config={"autoencoder": asdict(config), "sizes": sizes, "data": data or {}},
-            device=device,
-            progress=progress,
-        )
-    finally:
-        torch.set_float32_matmul_precision(precision)
+    result = fit(
+        _Training(model, graphs, blocks, config),
+        blocks,
+        folder=folder,
+        epochs=config.epochs,
+        plateau=Plateau(patience=10, factor=0.1),
+        precision="tf32" if on_gpu else "32",
+        seed=config.seed,
+        config={"autoencoder": asdict(config), "sizes": sizes, "data": data or {}},
+        device=device,
+        progress=progress,
+    )
     return model, result
 
 
@@ -245,16 +251,23 @@ def load_autoencoder(
     ``"autoencoder"`` that of :class:`AutoencoderConfig`, under ``"data"`` what was kept of the
     data."""
     checkpoint = read_checkpoint(path)
-    config = checkpoint.get("config", {})
-    if "autoencoder" not in config:
+    config = checkpoint.get("config")
+    if not isinstance(config, dict) or "autoencoder" not in config:
         raise ValueError(
             f"expected a checkpoint of dagnn train na or dagnn train bn, got {os.fspath(path)} of "
             "another model"
         )
-    sizes = config["sizes"]
-    model = AutoencoderConfig(**config["autoencoder"]).make(sizes["num_types"], sizes["max_nodes"])
     weights = {
         name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()
     }
-    model.load_state_dict(weights)
+    try:
+        sizes = config["sizes"]
+        settings = AutoencoderConfig(**config["autoencoder"])
+        model = settings.make(sizes["num_types"], sizes["max_nodes"])
+        model.load_state_dict(weights)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(
+            f"expected a checkpoint of this version's dagnn train na or dagnn train bn, got "
+            f"{os.fspath(path)}: {error}"
+        ) from error
     return model.to(device).eval(), config

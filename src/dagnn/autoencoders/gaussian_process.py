@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from gpytorch.constraints import GreaterThan, Positive
@@ -22,10 +23,34 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor, nn
 
-__all__ = ["GaussianProcess", "ascend", "check_points", "draw_subsets", "factorise", "k_means"]
+__all__ = [
+    "Climb",
+    "GaussianProcess",
+    "ascend",
+    "check_points",
+    "draw_subsets",
+    "factorise",
+    "k_means",
+]
 
 NOISE_FLOOR = 1e-5
+ROUNDING = 1e-5  # of the largest deviation of a coordinate: less is rounding, not information
+WINDOW = 50  # steps over which an objective must not change any more
 JITTER = 1e-6  # on the diagonal of a kernel matrix, in units of the kernel's own scale
+
+
+class Climb(NamedTuple):
+    """How an objective was climbed, per seed. ``[S]`` each
+
+    Args:
+        steps: The number of steps.
+        objective: Its value at the last of them.
+        late_change: The mean of the last tenth of the steps less the mean of the tenth before.
+    """
+
+    steps: Tensor
+    objective: Tensor
+    late_change: Tensor
 
 
 class GaussianProcess(nn.Module, ABC):
@@ -34,10 +59,14 @@ class GaussianProcess(nn.Module, ABC):
     Args:
         num_seeds: The number of processes :math:`S`.
         channels: The width :math:`D` of the points.
+
+    Once fitted, ``climb`` tells how.
     """
 
+    climb: Climb
     x_shift: Tensor
     x_scale: Tensor
+    x_used: Tensor
     y_shift: Tensor
     y_scale: Tensor
 
@@ -63,8 +92,8 @@ class GaussianProcess(nn.Module, ABC):
         self.kernel.base_kernel.lengthscale = channels**0.5
         self.kernel.outputscale = 1.0
         self.likelihood.noise = 0.5  # too much at first finds better length scales than too little
-        for name, size in (("x_shift", channels), ("x_scale", channels)):
-            self.register_buffer(name, torch.zeros(size))
+        for name in ("x_shift", "x_scale", "x_used"):
+            self.register_buffer(name, torch.zeros(channels))
         for name in ("y_shift", "y_scale"):
             self.register_buffer(name, torch.zeros(()))
         self.double()
@@ -73,12 +102,28 @@ class GaussianProcess(nn.Module, ABC):
         """Take the points' and targets' mean and deviation over, and return both standardised."""
         self.to(x.device)
         x, y = x.double(), y.double()
-        for name, values in (("x", x), ("y", y)):
-            scale = values.std(dim=0, correction=0)
-            setattr(self, f"{name}_shift", values.mean(dim=0))
-            # A coordinate that never changes says nothing, and has no deviation to divide by.
-            setattr(self, f"{name}_scale", torch.where(scale > 0, scale, torch.ones_like(scale)))
-        return (x - self.x_shift) / self.x_scale, (y - self.y_shift) / self.y_scale
+        self.x_shift, self.y_shift = x.mean(dim=0), y.mean(dim=0)
+        deviation = x.std(dim=0, correction=0)
+        largest = _or_one(deviation.max())
+        constant = deviation <= ROUNDING * largest
+        self.x_scale = torch.where(constant, largest, deviation)
+        self.x_used = (~constant).double()
+        self.y_scale = _or_one(y.std(dim=0, correction=0))
+        return self.standardised(x), (y - self.y_shift) / self.y_scale
+
+    def standardised(self, x: Tensor) -> Tensor:
+        """Points ``[N, D]``, standardised.
+
+        A coordinate that never changes says nothing. Where an encoder has made it, it is constant
+        up to rounding. It becomes 0 exactly: Adam would follow even the slightest gradient in steps
+        of full size.
+        """
+        return (x.double() - self.x_shift) / self.x_scale * self.x_used
+
+    @property
+    def constant_axes(self) -> int:
+        """How many coordinates never change, up to rounding."""
+        return int((self.x_used == 0).sum())
 
     @property
     def noise(self) -> Tensor:
@@ -110,7 +155,7 @@ class GaussianProcess(nn.Module, ABC):
         """
         check_points(x)
         means, variances = [], []
-        for chunk in ((x.double() - self.x_shift) / self.x_scale).split(batch_size):
+        for chunk in self.standardised(x).split(batch_size):
             mean, variance = self.posterior(chunk)
             means.append(mean)
             variances.append(variance.clamp_min(0) + self.noise[:, None])
@@ -125,21 +170,77 @@ def factorise(matrix: Tensor, scale: Tensor | float = 1.0) -> Tensor:
     return torch.linalg.cholesky(matrix + torch.diag_embed(diagonal))
 
 
+def _or_one(scale: Tensor) -> Tensor:
+    """A scale to divide by."""
+    return torch.where(scale > 0, scale, torch.ones_like(scale))
+
+
 def ascend(
-    objective: Callable[[], Tensor], parameters: Iterable[nn.Parameter], steps: int, rate: float
-) -> None:
+    objective: Callable[[], Tensor],
+    parameters: Iterable[nn.Parameter],
+    steps: int,
+    rate: float,
+    tolerance: float | None = None,
+) -> Climb:
     """Climb an objective ``[S]`` by Adam; the rate falls to zero along half a cosine.
 
     The gradients of the seeds do not touch, and Adam scales every number by itself, so one
     optimiser over all seeds does to each what it would do to it alone.
+
+    Args:
+        objective: Values to climb, in units per point.
+        parameters: Of all seeds, which are their first dimension.
+        steps: The largest number of steps.
+        rate: Of Adam, at the start.
+        tolerance: A seed stops where the mean of 50 steps differs by less from the mean of the 50
+            before, relative to itself or to 1, whichever is larger.
     """
+    if steps < 2:
+        raise ValueError(f"expected at least 2 steps, got {steps}")
+    parameters = list(parameters)
     optimiser = torch.optim.Adam(parameters, lr=rate, maximize=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for _ in range(steps):
+    kept = [parameter.detach().clone() for parameter in parameters]
+    trace: list[Tensor] = []
+    running: Tensor | None = None  # [S]
+    taken = torch.zeros(0)
+    for step in range(1, steps + 1):
         optimiser.zero_grad(set_to_none=True)
-        objective().sum().backward()
+        value = objective()
+        value.sum().backward()
+        trace.append(value.detach())
         optimiser.step()
         schedule.step()
+        looks = tolerance is not None and step % WINDOW == 0 and step >= 2 * WINDOW
+        if not looks and step < steps:
+            continue
+        if running is None:
+            running = torch.ones_like(value, dtype=torch.bool)
+            taken = torch.zeros_like(value, dtype=torch.long)
+        # A seed ends with the values that it stopped at, however long the others go on.
+        taken[running] = step
+        for parameter, own in zip(parameters, kept, strict=True):
+            own[running] = parameter.detach()[running]
+        if looks and tolerance is not None:
+            before, now = (part.mean(0) for part in torch.stack(trace[-2 * WINDOW :]).chunk(2))
+            running = running & ((now - before).abs() >= tolerance * now.abs().clamp_min(1))
+            if not bool(running.any()):
+                break
+    with torch.no_grad():
+        for parameter, own in zip(parameters, kept, strict=True):
+            parameter.copy_(own)
+    return _climb(torch.stack(trace), taken)
+
+
+def _climb(trace: Tensor, taken: Tensor) -> Climb:
+    """From the objectives of all steps ``[steps, S]`` and the number of steps ``[S]``."""
+    changes, last = [], []
+    for values, count in zip(trace.t(), taken.tolist(), strict=True):
+        tenth = max(count // 10, 1)
+        end = values[:count]
+        changes.append(end[-tenth:].mean() - end[-2 * tenth : -tenth].mean())
+        last.append(end[-1])
+    return Climb(taken, torch.stack(last), torch.stack(changes))
 
 
 def draw_subsets(num_points: int, size: int | None, seeds: Sequence[int]) -> Tensor:

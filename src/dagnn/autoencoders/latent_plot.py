@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dagnn.training.checkpoints import write_atomically
 
-__all__ = ["draw_latent", "principal_components"]
+__all__ = ["check_picture", "draw_latent", "principal_components"]
 
 MOST_POINTS = 5000
 
@@ -65,7 +65,7 @@ def draw_latent(
     """
     if score.shape != z.shape[:1]:
         raise ValueError(f"expected one score per point, [{len(z)}], got {list(score.shape)}")
-    path = Path(path)
+    form = check_picture(path)
     projected, share = principal_components(z.detach().cpu())
     score = score.detach().double().cpu()
     low, high = torch.quantile(score, torch.tensor([0.01, 0.99], dtype=torch.double)).tolist()
@@ -81,8 +81,17 @@ def draw_latent(
         axis.set_label_text(f"{name} principal direction ({part:.0%} of the variance)")
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_title(title or f"{len(z):,} graphs in the latent space", loc="left")
+    write_atomically(path, lambda file: figure.savefig(file, format=form, dpi=110))
+
+
+def check_picture(path: str | os.PathLike[str]) -> str:
+    """The format of a picture to be drawn, once its folder is there; to know before long work."""
+    path = Path(path)
     form = path.suffix.removeprefix(".").lower()
-    known = figure.canvas.get_supported_filetypes()
+    known = Figure().canvas.get_supported_filetypes()
     if form not in known:
         raise ValueError(f"expected a picture's name to end in {', '.join(known)}, got {path.name}")
-    write_atomically(path, lambda file: figure.savefig(file, format=form, dpi=110))
+    if path.is_dir():
+        raise ValueError(f"expected a file to draw in, got the folder {path}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return form

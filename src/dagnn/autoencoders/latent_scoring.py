@@ -20,11 +20,14 @@ __all__ = [
     "Z90",
     "LatentScore",
     "fit_process",
+    "prediction_measures",
     "regression_measures",
     "score_latent",
 ]
 
 Z90 = 1.6448536269514722  # 90 % of a normal distribution is at most as many deviations away
+
+FLAT = 2e-4  # nats per point: a fit that gained less in 50 steps, of its last tenth, is at rest
 
 KINDS: Mapping[str, Callable[..., GaussianProcess]] = {
     "exact": ExactGP.fit,
@@ -45,6 +48,10 @@ class LatentScore:
         kendall: Kendall's rank correlation of prediction and target.
         coverage90: The share of targets inside the 90 % interval of their predictions.
         log_density: Mean log density of the targets, of standardised targets.
+        steps: The number of steps of the fit.
+        objective: What it climbed, per point, at the end.
+        late_change: How much of that came in the last tenth of the steps.
+        constant_axes: How many coordinates of the points never change.
     """
 
     kind: str
@@ -53,6 +60,22 @@ class LatentScore:
     kendall: list[float]
     coverage90: list[float]
     log_density: list[float]
+    steps: list[int]
+    objective: list[float]
+    late_change: list[float]
+    constant_axes: list[int]
+
+    @property
+    def is_flat(self) -> bool | None:
+        """Whether the fits of all seeds had come to rest; of ``"svgp"``, whose objective is that of
+        a minibatch and never rests, nobody knows."""
+        if self.kind == "svgp":
+            return None
+        climbs = zip(self.late_change, self.objective, self.steps, strict=True)
+        return all(
+            abs(change) * 50 / max(steps // 10, 1) < FLAT * max(abs(value), 1)
+            for change, value, steps in climbs
+        )
 
     def summary(self) -> dict[str, dict[str, float]]:
         """Mean and standard deviation over the seeds, per measure."""
@@ -68,6 +91,7 @@ def score_latent(
     *,
     kind: str = "fitc",
     seeds: int = 10,
+    tell: Callable[[str], None] = lambda _: None,
     **options: Any,
 ) -> LatentScore:
     """Fit a Gaussian process per seed on latent points, and measure it on others.
@@ -81,6 +105,7 @@ def score_latent(
             stochastic.
         seeds: Seeds 0 to ``seeds - 1`` are used; but seed 0 alone for an exact process on all
             points, since nothing is random there.
+        tell: Called with a few words before each fit, which may take minutes.
         options: Of the process, such as ``points``, ``fit_points`` or ``num_inducing``; see
             :class:`ExactGP`, :class:`CollapsedGP` and :class:`VariationalGP`.
     """
@@ -91,14 +116,18 @@ def score_latent(
     deviation = train_y.double().std(correction=0).item()
     if not deviation > 0:
         raise ValueError("expected training scores that differ, got one and the same")
-    rows: list[dict[str, float]] = []
+    rows: list[dict[str, Any]] = []
     for group in _groups(kind, seeds, train_z.device, options):
+        which = f"seed {group[0]}" if len(group) == 1 else f"seeds {group[0]} to {group[-1]}"
+        tell(f"{kind}: fitting {which} of {seeds}")
         gp = fit_process(kind, train_z, train_y, group, **options)
         with torch.no_grad():
             mean, spread = gp.predict(test_z)
-        rows += [
-            _measures(m, s, test_y.double(), deviation) for m, s in zip(mean, spread, strict=True)
-        ]
+        for m, s, *climb in zip(mean, spread, *gp.climb, strict=True):
+            measures = prediction_measures(m, s, test_y, deviation)
+            names = ("steps", "objective", "late_change")
+            fit = {name: value.item() for name, value in zip(names, climb, strict=True)}
+            rows.append({**measures, **fit, "constant_axes": gp.constant_axes})
     return LatentScore(kind, **{name: [row[name] for row in rows] for name in rows[0]})
 
 
@@ -148,8 +177,18 @@ def regression_measures(prediction: Tensor, target: Tensor, deviation: float) ->
     return {"rmse": rmse, "pearson": pearson, "kendall": float(kendall)}
 
 
-def _measures(mean: Tensor, spread: Tensor, y: Tensor, deviation: float) -> dict[str, float]:
-    """All measures of one seed's predictions, from means and deviations ``[T]``."""
+def prediction_measures(
+    mean: Tensor, spread: Tensor, y: Tensor, deviation: float
+) -> dict[str, float]:
+    """Those of :func:`regression_measures`, and of the uncertainty; see :class:`LatentScore`.
+
+    Args:
+        mean: Predicted scores. ``[T]``
+        spread: Their standard deviations. ``[T]``
+        y: The scores. ``[T]``
+        deviation: Standard deviation of the training scores.
+    """
+    y = y.double()
     normal = torch.distributions.Normal(mean / deviation, spread / deviation)
     return {
         **regression_measures(mean, y, deviation),

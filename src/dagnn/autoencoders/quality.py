@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dagnn.autoencoders.task_data import VALID
 from dagnn.autoencoders.vae import NOISE, DagVAE
+from dagnn.datasets.bayesian_networks import adjacency_of_networks
 from dagnn.datasets.small_dags import SmallDags
 
 __all__ = [
@@ -90,8 +91,8 @@ def prior_quality(
 ) -> tuple[float, float, float, int, int]:
     """The last five fields of :class:`Quality`, of decoded graphs."""
     valid = VALID[task](graphs)
-    keys = _keys(graphs[valid])
-    distinct, known = set(keys), set(_keys(train))
+    keys = _keys(task, graphs[valid])
+    distinct, known = set(keys), set(_keys(task, train))
     count = max(len(keys), 1)
     novel = sum(key not in known for key in keys)
     share = len(keys) / len(graphs)
@@ -116,7 +117,11 @@ def _decode(
     return SmallDags(**tensors, num_types=parts[0].num_types)
 
 
-def _keys(graphs: SmallDags) -> list[bytes]:
-    """Bytes that tell a graph from every other."""
-    rows = torch.cat([graphs.types, graphs.adjacency.flatten(1)], -1).to(torch.uint8)
-    return [row.tobytes() for row in rows.cpu().numpy()]
+def _keys(task: str, graphs: SmallDags) -> list[bytes]:
+    """Bytes that tell a graph from every other: of networks their structure, in whatever order the
+    variables come; of architectures types and edges."""
+    if task == "bn":
+        rows = adjacency_of_networks(graphs).flatten(1)
+    else:
+        rows = torch.cat([graphs.types, graphs.adjacency.flatten(1)], -1)
+    return [row.tobytes() for row in rows.to(torch.uint8).cpu().numpy()]

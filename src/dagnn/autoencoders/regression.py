@@ -31,7 +31,7 @@ class ScoreRegressor(LightningModule):
         num_layers: The number of DAGNN's layers.
         bidirectional: Whether DAGNN also walks against the edges.
         rate: Adam's learning rate.
-        score_mean: Mean of the training scores, which the loss subtracts.
+        score_mean: Mean of the scores trained on, which the loss subtracts.
         score_deviation: Their standard deviation, by which it divides.
     """
 
@@ -50,6 +50,8 @@ class ScoreRegressor(LightningModule):
         score_deviation: float = 1.0,
     ) -> None:
         super().__init__()
+        if not rate > 0:
+            raise ValueError(f"expected a learning rate above 0, got {rate}")
         if not score_deviation > 0:
             raise ValueError(f"expected score_deviation > 0, got {score_deviation}")
         self.encoder = DAGNN(
@@ -147,8 +149,8 @@ def train_regressor(
         "num_layers": num_layers,
         "bidirectional": bidirectional,
         "rate": rate,
-        "score_mean": train.score.mean().item(),
-        "score_deviation": train.score.std(correction=0).item(),
+        "score_mean": train.score[:size].mean().item(),
+        "score_deviation": train.score[:size].std(correction=0).item(),
     }
     torch.manual_seed(seed)
     module = ScoreRegressor(**model)
@@ -176,8 +178,9 @@ def train_regressor(
     )
     load_weights(module, result.best_checkpoint)
     module.to(where)
+    deviation = train.score.std(correction=0).item()  # the unit of all models of a data set
     metrics = {
-        **regression_measures(module.predict(test), test.score, model["score_deviation"]),
+        **regression_measures(module.predict(test), test.score, deviation),
         "epochs": len(result.history),
         "best_epoch": result.best["epoch"],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from dagnn.autoencoders.fitting import load_autoencoder
-from dagnn.autoencoders.latent_plot import draw_latent
+from dagnn.autoencoders.latent_plot import check_picture, draw_latent
 from dagnn.autoencoders.latent_predictor import LatentPredictor, Prediction, file_digest
-from dagnn.autoencoders.latent_scoring import KINDS, score_latent
+from dagnn.autoencoders.latent_scoring import KINDS, prediction_measures, score_latent
 from dagnn.autoencoders.task_data import default_file, load_task
 from dagnn.datasets.small_dags import SmallDags
 from dagnn.training import run_record, write_json
@@ -33,29 +33,34 @@ PREDICTOR = "predictor.safetensors"
 PREDICTOR_SEEDS = (0, 1, 2)
 BN_POINTS = 5000
 
-PRESETS: Mapping[str, Mapping[str, int | None]] = {
-    "paper": {"seeds": 10, "points": None, "fit_points": None, "num_inducing": 500, "steps": 200},
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {
+        "seeds": 10, "points": None, "fit_points": None, "num_inducing": 500, "steps": 1000,
+        "tolerance": 1e-4,
+    },
     "quick": {"seeds": 3, "points": 3000, "fit_points": 2000, "num_inducing": 200, "steps": 60},
-}
+}  # fmt: skip
 
 
 def process_options(kind: str, preset: str, task: str) -> dict[str, Any]:
     """Options of a Gaussian process.
 
-    ``"paper"``: all of NA's points, of BN's distinct ones 5,000 at random; 500 inducing points.
+    ``"paper"``: all of NA's points, of BN's distinct ones 5,000 at random; 500 inducing points;
+    steps until the objective rests, at most 1,000.
     ``"quick"``: seconds a seed on two cores. With fewer points to fit on, length scales of 56
     coordinates begin to follow chance.
     """
     if preset not in PRESETS:
         raise ValueError(f"expected preset {' or '.join(PRESETS)}, got {preset!r}")
-    options: dict[str, Any] = {k: v for k, v in PRESETS[preset].items() if k != "seeds"}
+    options = {k: v for k, v in PRESETS[preset].items() if k != "seeds"}
     if task == "bn":
         options["points"] = min(options["points"] or BN_POINTS, BN_POINTS)
     if kind == "exact":
         del options["num_inducing"]
-        options["steps"] //= 2
+        if preset == "quick":
+            options["steps"] //= 2
     elif kind == "svgp":
-        del options["fit_points"], options["steps"]
+        options = {name: options[name] for name in ("points", "num_inducing")}
     return options
 
 
@@ -68,11 +73,13 @@ def score_run(
     seeds: int | None = None,
     plot: str | os.PathLike[str] | None = None,
     device: str = "auto",
+    tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Score a latent space by Gaussian processes, as the paper does.
 
     Beside the checkpoint, ``score.json`` is written, which is also returned, and
-    ``predictor.safetensors``, from which :func:`predict_scores` predicts.
+    ``predictor.safetensors``, from which :func:`predict_scores` predicts; how well, on the test
+    graphs, stands under ``"predictor"``.
 
     Args:
         checkpoint: A checkpoint of :func:`dagnn.autoencoders.fitting.fit_autoencoder`, or a run's
@@ -83,17 +90,20 @@ def score_run(
         seeds: The number of seeds; by default the preset's.
         plot: Where to draw the latent space.
         device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for CUDA if it is there.
+        tell: Called with a few words on what is being done.
     """
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
         raise ValueError(f"expected some of {', '.join(KINDS)}, got {', '.join(unknown) or 'none'}")
+    if plot is not None:
+        check_picture(plot)
     path = _checkpoint(checkpoint)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     model, config = load_autoencoder(path, device)
     task = config["autoencoder"]["task"]
     options = {kind: process_options(kind, preset, task) for kind in kinds}
-    seeds = seeds or PRESETS[preset]["seeds"] or 1
+    seeds = seeds or PRESETS[preset]["seeds"]
     file = data or default_file(task)
     found = load_task(task, file)
     _check_sizes(found.train, config, file)
@@ -102,12 +112,12 @@ def score_run(
     if task == "bn":
         train = train.index_select(distinct_graphs(train))
     train_z, test_z = (model.encode_all(graphs).double() for graphs in (train, test))
-    metrics = score_points((train_z, train.score), (test_z, test.score), options, seeds)
+    metrics = score_points((train_z, train.score), (test_z, test.score), options, seeds, tell)
+    tell("fitting the predictor")
     predictor = _fit_predictor(train_z, train.score, task, preset, path)
     predictor.save(path.with_name(PREDICTOR))
-    if plot is not None:
-        label = "accuracy" if task == "na" else "score"
-        draw_latent(train_z, train.score, plot, label=label)
+    mean, std, *_ = predictor.predict(test_z)
+    deviation = train.score.std(correction=0).item()
     record = run_record(
         {"checkpoint": str(path), "preset": preset, "seeds": seeds, **config["autoencoder"]},
         metrics,
@@ -119,7 +129,11 @@ def score_run(
             "as_in_training": found.fingerprint == config["data"].get("sha256"),
         },
     )
+    record["predictor"] = prediction_measures(mean, std, test.score, deviation)
     write_json(path.with_name("score.json"), record)
+    if plot is not None:
+        label = "accuracy" if task == "na" else "score"
+        draw_latent(train_z, train.score, plot, label=label)
     return record
 
 
@@ -128,22 +142,26 @@ def score_points(
     test: tuple[Tensor, Tensor],
     options: Mapping[str, Mapping[str, Any]],
     seeds: int,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Measures of Gaussian processes, as they stand in a record: of each kind mean and standard
-    deviation over the seeds, what it took, its options and the single values.
+    deviation over the seeds, whether the fits came to rest, what it took, its options and the
+    single values.
 
     Args:
         train: Latent points ``[P, Z]`` and their scores ``[P]``.
         test: The same of the graphs to predict.
         options: Of each kind of process; see :func:`process_options`.
         seeds: Their number.
+        tell: Called with a few words before each fit.
     """
     metrics: dict[str, Any] = {}
     for kind, chosen in options.items():
         begin = time.perf_counter()
-        score = score_latent(*train, *test, kind=kind, seeds=seeds, **chosen)
+        score = score_latent(*train, *test, kind=kind, seeds=seeds, tell=tell, **chosen)
         metrics[kind] = {
             **score.summary(),
+            "is_flat": score.is_flat,
             "seconds": round(time.perf_counter() - begin, 3),
             "options": dict(chosen),
             "seeds": {name: values for name, values in asdict(score).items() if name != "kind"},
@@ -200,7 +218,12 @@ def _fit_predictor(
 
 def _checkpoint(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
-    return path / "last.ckpt" if path.is_dir() else path
+    path = path / "last.ckpt" if path.is_dir() else path
+    if not path.exists():
+        raise FileNotFoundError(
+            f"expected a checkpoint, got {path}, which is not there; train first: dagnn train na"
+        )
+    return path
 
 
 def _check_sizes(graphs: SmallDags, config: Mapping[str, Any], what: object) -> None:

@@ -79,6 +79,7 @@ class CollapsedGP(GaussianProcess):
         num_inducing: int = 500,
         steps: int = 200,
         rate: float = 0.1,
+        tolerance: float | None = None,
         fitc: bool = False,
     ) -> CollapsedGP:
         """Fit one process per seed.
@@ -92,6 +93,7 @@ class CollapsedGP(GaussianProcess):
             num_inducing: The number of inducing points; at most one per point.
             steps: Of Adam on the bound.
             rate: Of Adam.
+            tolerance: When to stop earlier; see :func:`ascend`.
             fitc: Whether it is FITC.
         """
         check_points(x, y)
@@ -102,7 +104,7 @@ class CollapsedGP(GaussianProcess):
         fit_x, fit_y = x[fit], y[fit]
         with torch.no_grad():
             gp.inducing.copy_(k_means(fit_x, gp.inducing.size(1), seeds))
-        ascend(lambda: gp.bound(fit_x, fit_y), gp.parameters(), steps, rate)
+        gp.climb = ascend(lambda: gp.bound(fit_x, fit_y), gp.parameters(), steps, rate, tolerance)
         with torch.no_grad():
             gp._condition(x[draw], y[draw])
         return gp
@@ -203,7 +205,7 @@ class VariationalGP(GaussianProcess):
             return objective(gp.process(x[batch]), y[batch])
 
         gp.train()
-        ascend(bound, gp.parameters(), passes * math.ceil(size / batch_size), rate)
+        gp.climb = ascend(bound, gp.parameters(), passes * math.ceil(size / batch_size), rate)
         return gp.eval()
 
     def posterior(self, x: Tensor) -> tuple[Tensor, Tensor]:

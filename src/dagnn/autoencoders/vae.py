@@ -27,6 +27,8 @@ class Encoder(Protocol):
 class Decoder(Protocol):
     """From a state ``h0`` ``[B, H]`` to graphs."""
 
+    num_types: int
+    max_nodes: int
     hidden_channels: int
 
     def log_likelihood(self, h0: Tensor, graphs: SmallDags) -> Tensor:
@@ -79,7 +81,17 @@ class DagVAE(nn.Module):
         self.register_buffer("latent_std", torch.ones(latent_channels))
 
     def encode(self, graphs: SmallDags) -> tuple[Tensor, Tensor]:
-        """Mean and log-variance of the latent points. ``[B, latent_channels]`` each"""
+        """Mean and log-variance of the latent points. ``[B, latent_channels]`` each
+
+        Raises:
+            ValueError: If the graphs are of other sizes than the model.
+        """
+        expected = self.decoder.num_types, self.decoder.max_nodes
+        if (graphs.num_types, graphs.max_nodes) != expected:
+            raise ValueError(
+                "expected graphs of {} types and room for {} nodes, as the model was made for, got "
+                "{} and {}".format(*expected, graphs.num_types, graphs.max_nodes)
+            )
         state = self.encoder(graphs)
         return self.mean(state), self.log_variance(state)
 

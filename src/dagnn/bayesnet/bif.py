@@ -20,6 +20,8 @@ from dagnn.bayesnet.cpt import Cpt
 __all__ = ["format_bif", "parse_bif"]
 
 MAX_ENTRIES = 2_000_000  # BIF lists every configuration, also those that were never seen
+VARIABLE = r"\bvariable\s+(\S+)\s*\{(.*?;)\s*\}"
+TABLE = r"\bprobability\s*\(([^)]*)\)\s*\{(.*?)\}"
 
 
 def format_bif(names: Sequence[str], levels: Sequence[Sequence[str]], tables: Sequence[Cpt]) -> str:
@@ -70,7 +72,7 @@ def parse_bif(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], 
     names: dict[str, str] = {}  # by word
     levels: dict[str, list[str]] = {}
     level_words: dict[str, list[str]] = {}
-    for word, body in re.findall(r"\bvariable\s+(\S+)\s*\{(.*?;)\s*\}", text, re.DOTALL):
+    for word, body in re.findall(VARIABLE, text, re.DOTALL):
         match = re.search(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{([^}]*)\}", body)
         if match is None or word in names:
             raise ValueError(f"expected one discrete type for the variable {word}, got {body!r}")
@@ -78,14 +80,26 @@ def parse_bif(text: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], 
         names[word], levels[word] = word, level_words[word]
         if len(levels[word]) != int(match[1]):
             raise ValueError(f"expected {match[1]} levels of {word}, got {len(levels[word])}")
-        kept = re.search(r"property\s+dagnn\s*=\s*(\S*)", body)
+        kept = re.search(r"property\s+dagnn\s*=\s*([^\s;]*)", body)
         if kept is not None:
             names[word], *levels[word] = map(unquote, kept[1].split(","))
+        if len(level_words[word]) != len(levels[word]) or len({*levels[word]}) != int(match[1]):
+            raise ValueError(
+                f"expected {match[1]} different levels of {word}, also in its property dagnn, got "
+                f"{', '.join(levels[word])}"
+            )
     if not names:
         raise ValueError("expected a network in BIF, got no variable")
+    if len(set(names.values())) != len(names):
+        raise ValueError(f"expected different names, got {', '.join(names.values())}")
+    rest = re.sub(
+        rf"\bnetwork\b[^{{}}]*\{{[^{{}}]*\}}|{VARIABLE}|{TABLE}", "", text, flags=re.DOTALL
+    )
+    if rest.strip():
+        raise ValueError(f"expected network, variable and probability, got {rest.strip()[:60]!r}")
     index = {word: i for i, word in enumerate(names)}
     tables: dict[str, Cpt] = {}
-    for head, body in re.findall(r"\bprobability\s*\(([^)]*)\)\s*\{(.*?)\}", text, re.DOTALL):
+    for head, body in re.findall(TABLE, text, re.DOTALL):
         child, *parents = re.split(r"[|,\s]+", head.strip())
         strange = {child, *parents} - names.keys()
         if strange or child in tables:
@@ -108,32 +122,74 @@ def _parse_table(
     index: dict[str, int],
     levels: dict[str, list[str]],
 ) -> Cpt:
-    configurations, rows = [], []
-    for given, numbers in re.findall(r"(\([^)]*\)|table)\s*([^;]*);", body):
-        values = [] if given == "table" else re.split(r"[,\s]+", given.strip("() \n\t"))
-        try:
-            chances = [float(number) for number in re.split(r"[,\s]+", numbers.strip(", \n\t"))]
-            codes = [levels[u].index(value) for u, value in zip(parents, values, strict=True)]
-        except ValueError as error:
-            raise ValueError(
-                f"expected a level of each parent of {child} and numbers, got {given} {numbers}"
-            ) from error
-        if len(chances) != len(levels[child]) or abs(sum(chances) - 1) > 1e-3 or min(chances) < 0:
-            raise ValueError(
-                f"expected {len(levels[child])} probabilities of {child} that sum to 1, got "
-                f"{given} {numbers}"
-            )
-        configurations.append(codes)
-        rows.append(chances)
-    if not rows:
-        raise ValueError(f"expected probabilities of {child}, got {body.strip()!r}")
-    probabilities = np.array(rows)
+    rows: dict[tuple[int, ...], list[float]] = {}
+    default: list[float] | None = None  # of configurations without a row of their own
+    for statement in filter(None, map(str.strip, body.split(";"))):
+        if re.match(r"property\b", statement):
+            continue
+        match = re.fullmatch(r"(\([^)]*\)|table\b|default\b)([^()]*)", statement)
+        if match is None:
+            raise ValueError(f"expected table, default or (levels) for {child}, got {statement!r}")
+        given = match[1]
+        chances = _parse_chances(match[2], child, len(levels[child]), statement)
+        if given == "default":
+            is_repeated, default = default is not None, chances
+        else:
+            values = [] if given == "table" else re.split(r"[,\s]+", given.strip("() \n\t"))
+            try:
+                codes = tuple(levels[u].index(x) for u, x in zip(parents, values, strict=True))
+            except ValueError as error:
+                raise ValueError(
+                    f"expected a level of each parent of {child}, got {statement}"
+                ) from error
+            is_repeated = codes in rows
+            rows[codes] = chances
+        if is_repeated:
+            raise ValueError(f"expected one row a configuration of {child}, got {given} again")
+    cardinalities = tuple(len(levels[u]) for u in parents)
+    _complete(rows, default, child, cardinalities)
+    probabilities = np.array(list(rows.values()))
     return Cpt(
         tuple(index[u] for u in parents),
-        tuple(len(levels[u]) for u in parents),
-        np.array(configurations, dtype=np.int32).reshape(len(rows), len(parents)),
+        cardinalities,
+        np.array(list(rows), dtype=np.int32).reshape(len(rows), len(parents)),
         probabilities / probabilities.sum(axis=1, keepdims=True),
     )
+
+
+def _parse_chances(numbers: str, child: str, size: int, statement: str) -> list[float]:
+    try:
+        chances = [float(number) for number in re.split(r"[,\s]+", numbers.strip(", \n\t"))]
+    except ValueError as error:
+        raise ValueError(f"expected levels and numbers for {child}, got {statement}") from error
+    is_distribution = abs(sum(chances) - 1) <= 1e-3 and min(chances) >= 0  # false for NaN
+    if len(chances) != size or not is_distribution:
+        raise ValueError(f"expected {size} probabilities of {child} that sum to 1, got {statement}")
+    return chances
+
+
+def _complete(
+    rows: dict[tuple[int, ...], list[float]],
+    default: list[float] | None,
+    child: str,
+    cardinalities: tuple[int, ...],
+) -> None:
+    """Give the default to configurations without a row."""
+    count = math.prod(cardinalities)
+    if len(rows) == count:
+        return
+    if default is None:
+        raise ValueError(
+            f"expected probabilities of {child} for each of {count} configurations of its parents, "
+            f"or a default, got {len(rows)}"
+        )
+    if count * len(default) > MAX_ENTRIES:
+        raise ValueError(
+            f"expected tables of at most {MAX_ENTRIES:,} entries, got {count * len(default):,} for "
+            f"{child}"
+        )
+    for codes in itertools.product(*map(range, cardinalities)):
+        rows.setdefault(codes, default)
 
 
 def _all_rows(table: Cpt) -> Iterator[tuple[tuple[int, ...], list[float]]]:

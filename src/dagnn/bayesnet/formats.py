@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from dagnn.bayesnet.variables import Variable
 __all__ = ["format_dot", "format_json", "parse_json"]
 
 FORMAT = "dagnn.BayesianNetwork"
+TABLE = {"parents", "configurations", "probabilities"}
+ENTRY = TABLE | {field.name for field in fields(Variable)}
 
 
 def format_dot(
@@ -72,6 +74,9 @@ def parse_json(text: str) -> dict[str, Any]:
         if record["format"] != FORMAT or record["version"] != 1:
             raise ValueError(f"expected format {FORMAT}, version 1")
         variables = tuple(map(_variable, record["variables"]))
+        names = [variable.name for variable in variables]
+        if len(set(names)) != len(names):
+            raise ValueError(f"expected different names, got {names}")
         levels = tuple(variable.levels for variable in variables)
         tables = tuple(_table(entry, v, levels) for v, entry in enumerate(record["variables"]))
         score, confidence = record.get("score"), record.get("confidence")
@@ -87,6 +92,8 @@ def parse_json(text: str) -> dict[str, Any]:
 
 
 def _variable(entry: dict[str, Any]) -> Variable:
+    if strange := entry.keys() - ENTRY:
+        raise ValueError(f"expected only {sorted(ENTRY)} of a variable, got {sorted(strange)}")
     levels, cuts = tuple(map(str, entry["levels"])), entry["cuts"]
     has_missing = bool(entry["has_missing"])
     if cuts is not None:
@@ -109,6 +116,8 @@ def _table(entry: dict[str, Any], v: int, levels: tuple[tuple[str, ...], ...]) -
     shapes = (len(probabilities), len(parents)), (len(probabilities), len(levels[v]))
     if (configurations.shape, probabilities.shape) != shapes:
         raise ValueError(f"expected tables of shapes {shapes} for variable {v}")
+    if len({*map(tuple, configurations.tolist())}) != len(configurations):
+        raise ValueError(f"expected every configuration of variable {v} once")
     if (configurations < 0).any() or (configurations >= np.array(cardinalities)).any():
         raise ValueError(f"expected codes of levels in the configurations of variable {v}")
     if (probabilities < 0).any() or not np.allclose(probabilities.sum(axis=1), 1):

@@ -16,7 +16,7 @@ __all__ = ["hill_climb"]
 
 TABU_LENGTH = 100  # networks not to be visited again
 PATIENCE = 30  # steps without a new best network before a climb ends
-GAIN = 1e-9  # smaller improvements are rounding: equivalent networks would take turns
+GAIN = 1e-12  # of the score; less is rounding, for which equivalent networks would take turns
 
 
 def hill_climb(
@@ -53,7 +53,7 @@ def hill_climb(
     for climb in range(1 + restarts):
         begin = first if climb == 0 else _shake(best.adjacency, constraints, generator)
         found = _climb(scores, constraints, begin)
-        if found.score > best.score + GAIN:
+        if _is_better(found.score, best.score):
             best = found
         if progress is not None:
             progress(climb + 1, 1 + restarts)
@@ -78,9 +78,13 @@ def _climb(scores: FamilyScores, constraints: Constraints, adjacency: np.ndarray
         for v in children:
             gain[v] = _gains(scores, constraints, adjacency, v)
         since_best += 1
-        if score > best.score + GAIN:
+        if _is_better(score, best.score):
             best, since_best = SearchResult(adjacency.copy(), score), 0
     return SearchResult(best.adjacency, float(scores.node_scores(best.adjacency).sum()))
+
+
+def _is_better(score: float, best: float) -> bool:
+    return score > best + GAIN * max(abs(score), 1)
 
 
 def _gains(

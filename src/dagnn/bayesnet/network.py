@@ -18,7 +18,7 @@ from dagnn.bayesnet.equivalence import CPDAG, cpdag
 from dagnn.bayesnet.scores import FamilyScores
 from dagnn.bayesnet.table import Table, encode_frame
 from dagnn.bayesnet.variables import Variable
-from dagnn.datasets.files import replacing
+from dagnn.graph.files import replacing
 
 __all__ = ["BayesianNetwork"]
 

@@ -16,6 +16,7 @@ from dagnn.bayesnet.variables import (
     Variable,
     has_infinity,
     is_measurement,
+    is_time,
 )
 
 __all__ = ["Missing", "Table", "encode_frame", "number_rows", "read_table"]
@@ -225,6 +226,12 @@ def _column_names(frame: pd.DataFrame) -> tuple[str, ...]:
 
 def _refuse_measurements(frame: pd.DataFrame, names: Sequence[str], bins: int | None) -> None:
     columns = {name: frame.iloc[:, i] for i, name in enumerate(names)}
+    times = [name for name, column in columns.items() if is_time(column)]
+    if times:
+        raise ValueError(
+            f"expected discrete values, got dates or times in {', '.join(times)}; cut them "
+            "yourself (into months, say), turn them into text, or leave them out"
+        )
     infinite = [name for name, column in columns.items() if has_infinity(column)]
     if infinite:
         raise ValueError(f"expected finite numbers, got infinity in {', '.join(infinite)}")

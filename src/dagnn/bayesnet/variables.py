@@ -9,9 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-__all__ = ["MAX_WHOLE_NUMBERS", "Variable", "has_infinity", "is_measurement"]
+__all__ = ["MAX_WHOLE_NUMBERS", "Variable", "has_infinity", "is_measurement", "is_time"]
 
 MAX_WHOLE_NUMBERS = 20  # a column of more different numbers is a measurement, not a category
+TIMES = {"datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,21 @@ def has_infinity(column: pd.Series) -> bool:
     return bool(np.isinf(_numbers(column)).any())
 
 
+def is_time(column: pd.Series) -> bool:
+    """Whether a column has dates, times or durations: measurements, but not numbers to cut."""
+    types = pd.api.types
+    if column.dtype == object:
+        return types.infer_dtype(column, skipna=True) in TIMES
+    return (
+        types.is_datetime64_any_dtype(column)
+        or types.is_timedelta64_dtype(column)
+        or isinstance(column.dtype, pd.PeriodDtype)
+    )
+
+
 def _is_numeric(column: pd.Series) -> bool:
+    if column.dtype == object:  # as Parquet's decimals come
+        return bool(pd.api.types.infer_dtype(column, skipna=True) == "decimal")
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
 
 

@@ -106,7 +106,7 @@ def score(
             "These are not the graphs of the training: some of the test graphs may have been seen.",
             style="yellow",
         )
-    restless = [kind for kind, metrics in record["metrics"].items() if not metrics["is_flat"]]
+    restless = [kind for kind, found in record["metrics"].items() if found["is_flat"] is False]
     if restless:
         messages.print(
             f"The fit of {', '.join(restless)} had not come to rest at its last step: more steps "

@@ -87,7 +87,7 @@ def _code(run: dict[str, Any]) -> Cell:
 def _autoencoder(folder: Path, score: dict[str, Any]) -> tuple[Cell, dict[str, Any]]:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     settings = {k: v for k, v in config["autoencoder"].items() if k != "seed"}
-    settings["options"] = changed_options(settings["options"], settings["task"])
+    settings["options"] = changed_options(settings["options"], settings["model"], settings["task"])
     measured = score["metrics"]
     settings["scoring"] = {
         "seeds": score["config"]["seeds"],

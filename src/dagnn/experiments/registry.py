@@ -205,7 +205,9 @@ class _Maker:
         if "layers" in options:
             options["num_layers"] = options.pop("layers")
         config = asdict(
-            AutoencoderConfig(model, task, options=changed_options(options, task), **settings)
+            AutoencoderConfig(
+                model, task, options=changed_options(options, model, task), **settings
+            )
         )
         del config["seed"]
         if self.is_quick:
@@ -335,12 +337,13 @@ def code_settings(run: CodeRun) -> dict[str, Any]:
     return settings
 
 
-def changed_options(options: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """The options of an autoencoder that are not its task's own, so that it has one config
+def changed_options(options: Mapping[str, Any], model: str, task: str) -> dict[str, Any]:
+    """The options of an autoencoder that are not its own for the task, so that it has one config
     whichever table or command asks for it."""
     own = {
         "num_layers": 2,
-        "bidirectional": task == "bn",
+        # DAGNN goes both ways on BN, D-VAE on NA.
+        "bidirectional": task == ("na" if model == "d-vae" else "bn"),
         "aggregator": "attention",
         "cell": "gru",
         "pool": "targets",
