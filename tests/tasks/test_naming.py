@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -97,3 +98,9 @@ def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
     train_code(run, dataset(run.edges), tmp_path, **QUIET)
     with pytest.raises(ValueError, match="trained on tok, got one trained on lp"):
         predict_names("def f(): pass", tmp_path / "best.ckpt")
+
+
+@pytest.mark.parametrize("source", [b"def f(): pass", None])
+def test_source_must_be_text(source: Any) -> None:
+    with pytest.raises(TypeError, match="expected Python source code as a str, got"):
+        naming.predict_names(source)

@@ -218,8 +218,8 @@ def _can_capture(device: torch.device) -> bool:
 def _check_split(name: str, graphs: FlatGraphs) -> None:
     if not len(graphs):
         raise ValueError(
-            f"expected functions in the {name} split, got none; a corpus of one project has one "
-            "split: build it with `dagnn data code --split-by folder` or `--split-by file`"
+            f"expected functions in the {name} split, got none; splits take whole projects: build "
+            "the corpus from more of them, with another --seed, or with `--split-by file`"
         )
 
 

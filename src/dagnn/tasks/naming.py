@@ -73,7 +73,10 @@ def predict_names(
 
     Raises:
         SyntaxError: With line and column.
+        TypeError: If the source is not text.
     """
+    if not isinstance(source, str):
+        raise TypeError(f"expected Python source code as a str, got {type(source).__name__}")
     task = load_task(default_checkpoint(checkpoint))
     return name(task, functions_of(source), count=count)
 
@@ -84,7 +87,8 @@ def default_checkpoint(given: str | os.PathLike[str] | None = None) -> Path:
     if not path.is_file():
         raise ValueError(
             f"expected the checkpoint of a model at {path}; train one with `dagnn train tok`, or "
-            "name one with --checkpoint or in DAGNN_CHECKPOINT"
+            "name the file of another (such as best.ckpt in a run's folder), here or in "
+            "DAGNN_CHECKPOINT"
         )
     return path
 
