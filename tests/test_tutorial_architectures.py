@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
 from pathlib import Path
@@ -11,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.autoencoders.na_file import write_architectures
+from tests.pages import read_page, run_page
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "tutorial_architectures.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+PAGE = read_page("tutorial_architectures.md")
 FILE = "final_structures6.txt"
 LINES = 1600  # with the 1,000 of the burn-in
 
@@ -34,17 +32,9 @@ def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provide_data(tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DAGNN_DATA", raising=False)
-    names: dict[str, object] = {"__name__": "tutorial"}
-    assert len(BLOCKS) >= 6
-    for block in BLOCKS:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(block, "tutorial_architectures.md", "exec"), names)
-        promised = re.findall(r"^print\(.*\)  # (.*)$", block, flags=re.MULTILINE)
-        lines = printed.getvalue().splitlines()
-        assert [line for line in lines if line in promised] == promised
+    names = run_page("tutorial_architectures.md", least=6)
     assert (tmp_path / "latent.png").read_bytes().startswith(b"\x89PNG")
-    assert "coverage90" in names["score"].summary()  # type: ignore[attr-defined]
+    assert "coverage90" in names["score"].summary()
 
 
 def test_commands_exist() -> None:

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from pathlib import Path
 
 import pytest
 
+from tests.pages import read_page, run_page
+
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "tutorial_code.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+PAGE = read_page("tutorial_code.md")
 
 
 def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "tutorial"}
-    assert len(BLOCKS) >= 8
-    for block in BLOCKS:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(block, "tutorial_code.md", "exec"), names)
-        promised = re.findall(r"^print\(.*\)  # (.*)$", block, flags=re.MULTILINE)
-        lines = printed.getvalue().splitlines()
-        assert [line for line in lines if line in promised] == promised
+    names = run_page("tutorial_code.md", least=8)
     assert (tmp_path / "corpus" / "functions.parquet").exists()
-    assert names["record"]["metrics"]["test_f1"] > 0.02  # type: ignore[index]
+    assert names["record"]["metrics"]["test_f1"] > 0.02
 
 
 def test_commands_exist() -> None:

@@ -140,10 +140,9 @@ def in_float64(model: DAGNN, data: Data, **options: Any) -> Run:
 def errors(found: Run, expected: Run) -> dict[str, float]:
     """Relative errors of all states and gradients, each in its norm.
 
-    The gradients of one attention's parameters are measured against their common norm, or, if that
-    is less, against a twentieth of the norm of all gradients. They are sums of the scores'
-    gradients, which cancel within each softmax: the query's is exactly zero, and others can be
-    small beside their own terms, and so beside their rounding.
+    The gradients of one attention's parameters are measured against their common norm. They are
+    all sums of the scores' gradients, which cancel within each softmax: the query's is exactly
+    zero, and others can be small beside their own terms, and so beside their rounding.
     """
     out = {}
     for i, (a, b) in enumerate(zip(found.states, expected.states, strict=True)):
@@ -156,7 +155,7 @@ def errors(found: Run, expected: Run) -> dict[str, float]:
             for key, other in expected.gradients.items()
             if inside and key.startswith(owner + inside)
         ]
-        norm = max(_norm(together), total / 20) if together else _norm([gradient])
+        norm = _norm(together or [gradient])
         scale = total if norm < ZERO * total else norm
         out[name] = _relative(found.gradients[name], gradient, scale)
     return out

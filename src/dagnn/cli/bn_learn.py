@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dagnn.cli.app import app
+from dagnn.cli.choices import Device
 from dagnn.cli.console import messages, print_json, results
 
 if TYPE_CHECKING:
@@ -42,14 +43,6 @@ class Encoder(enum.StrEnum):
 
     dagnn = "dagnn"
     dvae = "d-vae"
-
-
-class Device(enum.StrEnum):
-    """See :func:`dagnn.training.fit`."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 @bn.command()

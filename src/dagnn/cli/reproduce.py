@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dagnn.cli.app import app
+from dagnn.cli.choices import Device, Preset
 from dagnn.cli.console import messages, print_json, results
 
 if TYPE_CHECKING:
@@ -18,21 +18,6 @@ if TYPE_CHECKING:
     from dagnn.experiments.runner import Outcome
 
 __all__ = ["reproduce"]
-
-
-class Preset(enum.StrEnum):
-    """See :func:`dagnn.experiments.registry.make_entry`."""
-
-    quick = "quick"
-    paper = "paper"
-
-
-class Device(enum.StrEnum):
-    """See :func:`dagnn.training.fit`."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 @app.command()

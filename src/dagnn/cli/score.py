@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dagnn.cli.app import app
+from dagnn.cli.choices import Device, Preset
 from dagnn.cli.console import messages, print_json, results
 
 __all__ = ["score"]
@@ -21,21 +22,6 @@ class Process(enum.StrEnum):
     vfe = "vfe"
     svgp = "svgp"
     exact = "exact"
-
-
-class Preset(enum.StrEnum):
-    """See :func:`dagnn.autoencoders.score_run.process_options`."""
-
-    quick = "quick"
-    paper = "paper"
-
-
-class Device(enum.StrEnum):
-    """See :func:`dagnn.training.fit`."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 @app.command()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dagnn.cli.app import app
+from dagnn.cli.choices import Device
 from dagnn.cli.console import messages, print_json, results
 
 if TYPE_CHECKING:
@@ -20,14 +20,6 @@ search = typer.Typer(
     name="search", help="Search the latent space of an autoencoder.", no_args_is_help=True
 )
 app.add_typer(search)
-
-
-class Device(enum.StrEnum):
-    """See :func:`dagnn.training.fit`."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 @search.command()

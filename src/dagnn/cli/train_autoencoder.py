@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dagnn.cli.app import train
+from dagnn.cli.choices import Device, Preset
 from dagnn.cli.console import messages, print_json, results
 
 __all__ = ["bn", "na"]
@@ -23,13 +24,6 @@ class Model(enum.StrEnum):
     graphrnn = "graphrnn"
     gcn = "gcn"
     deepgmg = "deepgmg"
-
-
-class Preset(enum.StrEnum):
-    """See :func:`dagnn.autoencoders.fitting.preset`."""
-
-    quick = "quick"
-    paper = "paper"
 
 
 class Aggregator(enum.StrEnum):
@@ -51,14 +45,6 @@ class Pool(enum.StrEnum):
 
     targets = "targets"
     all = "all"
-
-
-class Device(enum.StrEnum):
-    """See :func:`dagnn.training.fit`."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 SETTINGS, ABLATIONS = "Settings (by default the preset's)", "DAGNN's ablations"

@@ -9,16 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from dagnn.cli.app import train
+from dagnn.cli.choices import Preset
 from dagnn.cli.console import print_json, results
 
 __all__ = ["lp", "tok"]
-
-
-class Preset(enum.StrEnum):
-    """See :func:`dagnn.tasks.code_protocol.preset`."""
-
-    quick = "quick"
-    paper = "paper"
 
 
 class Precision(enum.StrEnum):

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dagnn.cli.app import train
+from dagnn.cli.choices import Device
 from dagnn.cli.console import print_json, results
 
 __all__ = ["predictor"]
@@ -19,14 +20,6 @@ class Task(enum.StrEnum):
 
     na = "na"
     bn = "bn"
-
-
-class Device(enum.StrEnum):
-    """See :func:`dagnn.training.fit`."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 @train.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -100,11 +99,6 @@ class CodeVocabulary:
             [*most_frequent(attributes, NUM_ATTRIBUTES), UNKNOWN, NONE],
             [*most_frequent(tokens, NUM_TOKENS), UNKNOWN, EOS],
         )
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of all words and their order."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
