@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types pytest format bench clean distclean
+.PHONY: help install demo test lint types pytest format bench docs clean distclean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -26,7 +26,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@rm -f $(INSTALLED)
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt setuptools
-	$(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt --no-build-isolation -e '.[test,dev]'
+	$(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt --no-build-isolation -e '.[test,docs,dev]'
 	@touch $(INSTALLED)
 
 demo: $(INSTALLED) ## Learn names and longest paths of Python functions: DAGNN and a GCN, minutes
@@ -51,8 +51,12 @@ format: $(INSTALLED) ## Format the code and mend what can be mended
 bench: $(INSTALLED) ## Measure speed and memory
 	$(PY) benchmarks/run.py
 
+docs: $(INSTALLED) ## Build the documentation, to be read without a network
+	$(PY) -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -d build/docs docs site
+	@echo "Open site/index.html in a browser."
+
 clean: ## Remove caches and build outputs
-	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean ## Remove .venv too
