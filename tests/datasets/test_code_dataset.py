@@ -93,7 +93,7 @@ def test_given_vocabulary(file: Path) -> None:
 
 @pytest.mark.parametrize("share", [0, -1, 1.5])
 def test_bad_share_is_refused(file: Path, share: float) -> None:
-    with pytest.raises(ValueError, match="train_share"):
+    with pytest.raises(ValueError, match="share of the training split"):
         load_code_dataset(file, train_share=share)
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import pyarrow.parquet
 import pytest
 
 from dagnn.datasets.code_dataset import load_code_dataset
-from dagnn.datasets.corpus import CorpusReport, build_corpus, split_of
+from dagnn.datasets.corpus import CorpusReport, build_corpus
 from dagnn.datasets.corpus_parts import cut_parts, part_key, write_part
+from dagnn.datasets.corpus_splits import divide, split_of
 from dagnn.datasets.functions import NODE_TYPES, functions_of
 from dagnn.datasets.sources import SourceFile, find_sources
 
@@ -116,7 +119,56 @@ def test_a_second_run_reuses_what_is_unchanged(tmp_path: Path) -> None:
     assert len(list((out / "parts").iterdir())) == 3
 
     assert build(root, out, seed=1).reused_files == 3
-    assert all(row["split"] == split_of(row["project"], seed=1) for row in rows(out))
+    found = {row["project"]: row["split"] for row in rows(out)}
+    assert found == divide({f"code/project{i}" for i in range(3)}, seed=1)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_three_projects_fill_all_splits(seed: int, tmp_path: Path) -> None:
+    write_projects(tmp_path / "code", 3)
+    (tmp_path / "code" / "empty.py").write_text("x = 1\n")
+    report = build(tmp_path / "code", tmp_path / "out", seed=seed)
+    assert report.split_by == "project"
+    assert report.projects == 4
+    assert sorted(report.functions.values()) == [1, 1, 2]
+    assert all(count == 1 for count in Counter(split_by(tmp_path / "out", "project")).values())
+    before = (tmp_path / "out" / "functions.parquet").read_bytes()
+    build(tmp_path / "code", tmp_path / "again", seed=seed, workers=2)
+    assert (tmp_path / "again" / "functions.parquet").read_bytes() == before
+
+
+def split_by(out: Path, column: str) -> list[str]:
+    """The units of a corpus, once for each split they are in."""
+    return [unit for unit, _ in {(row[column], row["split"]) for row in rows(out)}]
+
+
+def test_a_project_alone_is_split_by_file(tmp_path: Path) -> None:
+    root = tmp_path / "mine"
+    write_projects(root, 5)
+    (root / "pyproject.toml").touch()
+    report = build(root, tmp_path / "out")
+    assert (report.projects, report.split_by) == (1, "file")
+    assert min(report.functions.values()) > 0
+    assert sum(report.functions.values()) == 6
+    assert max(Counter(split_by(tmp_path / "out", "path")).values()) == 1
+    assert len(load_code_dataset(tmp_path / "out").valid) == report.functions["valid"]
+    assert build(root, tmp_path / "out") == replace(report, reused_files=5)
+
+
+@pytest.mark.parametrize("group", ["project", "folder", "file"])
+def test_a_file_alone_is_split_by_function(group: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("".join(function(f"name{i}", f"word{i}") for i in range(3)))
+    report = build(path, tmp_path / "out", group=group)
+    assert report.split_by == "function"
+    assert report.functions == {"train": 1, "valid": 1, "test": 1}
+
+
+def test_two_functions_cannot_fill_three_splits(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(function("a", "b") + function("c", "d"))
+    report = build(tmp_path / "a.py", tmp_path / "out")
+    assert report.split_by == "project"
+    assert sum(report.functions.values()) == 2
 
 
 def test_damaged_corpus_is_made_again(tmp_path: Path) -> None:
@@ -297,12 +349,6 @@ def test_corpus_without_functions(tmp_path: Path) -> None:
     assert sum(report.functions.values()) == 0
     with pytest.raises(ValueError, match="got none"):
         load_code_dataset(tmp_path / "out")
-
-
-def test_splits_are_of_the_shares_that_are_meant() -> None:
-    splits = [split_of(f"project {i}", seed=3) for i in range(2_000)]
-    assert 0.77 < splits.count("train") / 2_000 < 0.83
-    assert 0.08 < splits.count("valid") / 2_000 < 0.12
 
 
 def test_a_new_file_changes_one_part() -> None:

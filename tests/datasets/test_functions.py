@@ -15,7 +15,14 @@ from types import ModuleType
 
 import pytest
 
-from dagnn.datasets.functions import MASK, NODE_TYPES, FunctionGraph, SourceError, functions_of
+from dagnn.datasets.functions import (
+    MASK,
+    NODE_TYPES,
+    FunctionGraph,
+    SourceError,
+    decode_source,
+    functions_of,
+)
 
 
 def word_of(node: ast.AST) -> str | None:
@@ -184,18 +191,45 @@ def test_type_parameters_come_last() -> None:
     [
         ("x = 1\ndef f(:\n    pass", "syntax error", 2, 7),
         ("x = 1\ny = '\0'", "null bytes", 2, 6),
-        ("x = " + "-" * 100_000 + "1", "nested too deeply", 1, 1),
-        ("x = '\ud800'", "undecodable", 1, 1),
+        ("x = " + "-" * 100_000 + "1", "nested too deeply", None, None),
+        ("x = 1\r\nx = '\ud800'", "undecodable", 2, 6),
         ("x = " + "9" * 10_000, "syntax error", 1, 1),
     ],
 )
-def test_errors_have_a_place(source: str, reason: str, line: int, column: int) -> None:
+def test_errors_have_a_place(
+    source: str, reason: str, line: int | None, column: int | None
+) -> None:
     with pytest.raises(SyntaxError) as caught:
         functions_of(source, "some.py")
     error = caught.value
     assert isinstance(error, SourceError)
     assert (error.reason, error.filename, error.lineno) == (reason, "some.py", line)
     assert error.offset == column
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "column"),
+    [
+        (b"x = '\xe9'\n", 1, 6),
+        (b"x = 1\n\ny = '\xc3\xa9\xe9'\n", 3, 7),
+        (b"x = 1\r\ry = '\xe9'\r", 3, 6),
+        (b"\xef\xbb\xbfx = 1\n\ny\xff", 3, 2),
+        (b"# coding: ascii\nx = '\xc3\xa9'\n", 2, 6),
+        (b"# coding: klingon\nx = 1\ny = '\xe9'\n", None, None),
+    ],
+)
+def test_bytes_that_are_no_text_have_a_place(
+    content: bytes, line: int | None, column: int | None
+) -> None:
+    with pytest.raises(SourceError) as caught:
+        decode_source(content, "some.py")
+    error = caught.value
+    assert (error.reason, error.filename) == ("undecodable", "some.py")
+    assert (error.lineno, error.offset) == (line, column)
+
+
+def test_text_is_decoded_as_declared() -> None:
+    assert decode_source(b"# coding: latin-1\r\nx = '\xe9'") == "# coding: latin-1\nx = '\u00e9'"
 
 
 def test_warnings_of_the_source_are_not_ours(recwarn: pytest.WarningsRecorder) -> None:

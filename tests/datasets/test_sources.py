@@ -36,11 +36,14 @@ def test_projects_of_a_folder(tmp_path: Path) -> None:
     }
 
 
-def test_a_repository_is_one_project(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mark", [".git", "pyproject.toml", "setup.py", "__init__.py"])
+def test_a_folder_that_is_a_project_is_one(mark: str, tmp_path: Path) -> None:
     write(tmp_path / "mine" / "a.py")
     write(tmp_path / "mine" / "tests" / "b.py")
-    (tmp_path / "mine" / ".git").write_text("gitdir: elsewhere")
+    (tmp_path / "mine" / mark).write_text("gitdir: elsewhere")
     assert set(projects(find_sources([str(tmp_path / "mine")])).values()) == {"mine"}
+    above = set(projects(find_sources([str(tmp_path)])).values())
+    assert above == {"mine" if mark == ".git" else f"{tmp_path.name}/mine"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,37 @@ def test_a_task_that_ends_its_process_costs_itself_alone() -> None:
     results = [is_done for task, is_done in run_all(signal.raise_signal, tasks, 2) if task[0] == 0]
     assert results == [True] * 6
     assert [d for t, d in run_all(signal.raise_signal, [(9,)], 1)] == [False]
+
+
+def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    """Killed, the parent cannot tell it to."""
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    workers = [int(word) for word in parent.stdout.readline().split()]
+    assert len(set(workers)) == 2
+    parent.kill()
+    # The pipe is open as long as a process has it; without an end, this raises.
+    assert parent.communicate(timeout=120) == ("", None)
+
+
+PARENT = """
+import os, sys, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from dagnn.datasets.workers import end_with_parent
+
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(2, get_context("spawn"), end_with_parent)
+    pids = {pool.submit(os.getpid).result()}
+    while len(pids) < 2:
+        work = [pool.submit(time.sleep, 0.2), pool.submit(os.getpid)]
+        pids.add(work[1].result())
+    pool.submit(time.sleep, 600), pool.submit(time.sleep, 600)
+    print(*pids, flush=True)
+    time.sleep(600)
+"""
 
 
 def test_survives() -> None:

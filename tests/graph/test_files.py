@@ -49,6 +49,30 @@ def test_an_error_leaves_the_old_file_alone(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["x"]
 
 
+def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+    with replacing(tmp_path / "a" / "b" / "x") as unfinished:
+        unfinished.write_text("content")
+    assert (tmp_path / "a" / "b" / "x").read_text() == "content"
+
+
+def test_errors_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    def written(path: Path, lost: bool) -> None:
+        with replacing(path) as unfinished:
+            if lost:
+                path.parent.rmdir()
+            unfinished.write_text("content")
+
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as replaced:
+        written(tmp_path / "folder", lost=False)
+    assert os.listdir(tmp_path) == ["folder"]
+    with pytest.raises(FileNotFoundError) as opened:
+        written(tmp_path / "folder/x", lost=True)
+    for error, name in ((replaced.value, "folder"), (opened.value, "folder/x")):
+        assert error.filename == str(tmp_path / name)
+        assert str(error).endswith(f"'{tmp_path / name}'")
+
+
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
 def test_permissions_follow_the_umask(mask: int, tmp_path: Path) -> None:
     before = os.umask(mask)

@@ -151,7 +151,7 @@ def test_bad_settings(tmp_path: Path) -> None:
 
 def test_captured_steps_need_a_gpu_and_a_fused_model(tmp_path: Path) -> None:
     run = small_run(captured=True)
-    with pytest.raises(ValueError, match="expected a CUDA device for captured steps, got cpu"):
+    with pytest.raises(ValueError, match="a CUDA device with Triton for captured steps, got cpu"):
         train_code(run, dataset(run.edges), tmp_path, **QUIET)
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="expected dagnn or dvae for captured steps, got gcn"):
@@ -187,9 +187,12 @@ def test_padded_steps_train_the_same(
     monkeypatch.setattr(code_training, "choose_device", lambda _: torch.device("cpu"))
     monkeypatch.setattr(code_training, "_can_capture", lambda _: True)
     EagerStand.keys.clear()
-    captured = replace(run, captured=True)
-    train_code(captured, dataset(run.edges), tmp_path / "padded", **QUIET)
+    train_code(run, dataset(run.edges), tmp_path / "padded", **QUIET)  # by default where it can be
     assert len(EagerStand.keys) > 1  # sizes
+    EagerStand.keys.clear()
+    eager = replace(run, captured=False)
+    train_code(eager, dataset(run.edges), tmp_path / "eager", **QUIET)
+    assert not EagerStand.keys
     plain, padded = (
         read_checkpoint(tmp_path / name / "last.ckpt")["state_dict"] for name in ("plain", "padded")
     )
@@ -221,3 +224,23 @@ def test_a_missing_gpu_is_named(tmp_path: Path) -> None:
         pytest.skip("there is a CUDA device here")
     with pytest.raises(ValueError, match="expected a CUDA device, but torch finds none"):
         train_code(small_run(), dataset(), tmp_path, device="cuda", progress=False)
+
+
+@pytest.mark.parametrize(("graphs", "processes"), [(7, 2), (1000, 3), (256, 4), (3, 3)])
+def test_processes_share_what_is_evaluated(
+    graphs: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depths = torch.arange(graphs).flip(0)
+    shares = []
+    for rank in range(processes):
+        monkeypatch.setattr(code_training, "rank_and_world_size", lambda r=rank: (r, processes))
+        shares.append(code_training._by_depth(depths))
+    assert len({len(share) for share in shares}) == 1  # as many batches, so that none waits
+    everything = [graph for share in shares for batch in share for graph in batch]
+    assert sorted(everything) == list(range(graphs))
+    assert all(len(batch) <= code_training.EVALUATION_BATCH for s in shares for batch in s)
+
+
+def test_fewer_graphs_than_processes_go_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_training, "rank_and_world_size", lambda: (2, 4))
+    assert code_training._by_depth(torch.tensor([5, 1, 3])) == [[1, 2, 0]]

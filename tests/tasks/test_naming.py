@@ -100,7 +100,26 @@ def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
         predict_names("def f(): pass", tmp_path / "best.ckpt")
 
 
+def test_a_file_is_given_as_a_path(checkpoint: Path, tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_bytes(b"# coding: latin-1\ndef f(user):\n    return len(user), '\xe9'\n")
+    (named,) = predict_names(path, checkpoint)
+    assert (named.name, named.line) == ("f", 2)
+    with pytest.raises(ValueError, match=r"the name of a file; give Path\('src/module\.py'\)"):
+        predict_names("src/module.py", checkpoint)
+    path.write_bytes(b"x = 1\n\n\xe9\n")
+    with pytest.raises(SyntaxError) as caught:
+        predict_names(path, checkpoint)
+    assert (caught.value.filename, caught.value.lineno) == (str(path), 3)
+    with pytest.raises(FileNotFoundError):
+        predict_names(tmp_path / "nothing.py", checkpoint)
+
+
+def test_a_run_is_named_by_its_folder(checkpoint: Path) -> None:
+    assert predict_names(SOURCE, checkpoint.parent) == predict_names(SOURCE, checkpoint)
+
+
 @pytest.mark.parametrize("source", [b"def f(): pass", None])
 def test_source_must_be_text(source: Any) -> None:
-    with pytest.raises(TypeError, match="expected Python source code as a str, got"):
+    with pytest.raises(TypeError, match="expected Python source code as a str, or a file"):
         naming.predict_names(source)

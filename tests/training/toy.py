@@ -31,11 +31,11 @@ def graphs(count: int = 22) -> FlatGraphs:
 
 
 class Toy(LightningModule):
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.2) -> None:
         super().__init__()
         torch.manual_seed(3)
-        self.encoder = DAGNN(3, 8, 2, 4, bidirectional=True, dropout=0.2)
-        self.head = nn.Sequential(nn.Dropout(0.3), nn.Linear(4, 1))
+        self.encoder = DAGNN(3, 8, 2, 4, bidirectional=True, dropout=dropout)
+        self.head = nn.Sequential(nn.Dropout(1.5 * dropout), nn.Linear(4, 1))
         self.poison: int | None = None  # the step whose loss is not a number
 
     def loss(self, batch: Batch) -> Tensor:
@@ -46,14 +46,19 @@ class Toy(LightningModule):
         return loss * float("nan") if self.global_step == self.poison else loss
 
     def validation_step(self, batch: Batch, index: int) -> None:
-        self.log("valid_loss", self.loss(batch), batch_size=batch.num_graphs)
+        loss = self.loss(batch)
+        self.log("valid_loss", loss, batch_size=batch.num_graphs, sync_dist=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=0.01)
 
 
-def train(folder: Path, module: LightningModule | None = None, **changes: Any) -> FitResult:
-    data = graphs()
+def train(
+    folder: Path,
+    module: LightningModule | None = None,
+    loaders: tuple[FlatLoader, FlatLoader] | None = None,
+    **changes: Any,
+) -> FitResult:
     options: dict[str, Any] = {
         "folder": folder,
         "epochs": EPOCHS,
@@ -67,12 +72,14 @@ def train(folder: Path, module: LightningModule | None = None, **changes: Any) -
         "progress": False,
         "checkpoint_every_steps": 2,
     }
-    train_loader = FlatLoader(data.select(range(16)), 4, shuffle=True, seed=5)
-    valid_loader = FlatLoader(data.select(range(16, 22)), 6)
-    return fit(module or Toy(), train_loader, valid_loader, **(options | changes))
+    if loaders is None:
+        data = graphs()
+        train_loader = FlatLoader(data.select(range(16)), 4, shuffle=True, seed=5)
+        loaders = train_loader, FlatLoader(data.select(range(16, 22)), 6)
+    return fit(module or Toy(), *loaders, **(options | changes))
 
 
-def kill_at(moment: str) -> None:
+def kill_at(moment: str, how: signal.Signals = signal.SIGKILL) -> None:
     """Make this process die, as by a power cut, at the nth time that something happens: a method of
     the bookkeeper, ``half_written`` or ``written``, a moment such as ``written:2``."""
     what, _, count = moment.partition(":")
@@ -82,7 +89,7 @@ def kill_at(moment: str) -> None:
         nonlocal left
         left -= 1
         if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), how)
 
     def before(owner: Any, name: str) -> None:
         original = getattr(owner, name)

@@ -37,8 +37,8 @@ def load_architectures(path: str | os.PathLike[str], *, skip: int = BURN_IN) -> 
     graphs = _graphs(read_rows(path, NUM_LAYERS, len(OPERATIONS)))
     if len(graphs) <= skip:
         raise ValueError(
-            f"expected more than the {skip} graphs of the burn-in in {path}, got {len(graphs)}; "
-            "for a file without burn-in, pass skip=0"
+            f"expected more than {skip} graphs in {path}, of which the first {skip} are left out "
+            f"as burn-in, got {len(graphs)}; `dagnn data get na` fetches the whole file"
         )
     return graphs[skip:]
 

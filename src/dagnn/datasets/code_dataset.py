@@ -65,7 +65,9 @@ def load_code_dataset(
         vocabulary: The words to know; by default the most frequent of the whole training split.
     """
     if not 0 < train_share <= 1:
-        raise ValueError(f"expected train_share above 0 and up to 1, got {train_share}")
+        raise ValueError(
+            f"expected a share of the training split above 0 and up to 1, got {train_share}"
+        )
     path = Path(source)
     columns, split, fingerprint = _read(path)
     members = [np.flatnonzero(split == i) for i in range(len(SPLITS))]

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,21 @@ from dagnn.datasets.corpus_parts import (
     read_part,
     write_part,
 )
+from dagnn.datasets.corpus_splits import MIN_UNITS, divide, split_of
 from dagnn.datasets.corpus_writer import CORPUS_FILE, CorpusWriter
 from dagnn.datasets.sources import SourceFile, find_sources
 from dagnn.datasets.workers import run_all, run_alone, survives
 from dagnn.graph.files import replacing
 
-__all__ = ["CorpusReport", "build_corpus", "split_of"]
+__all__ = ["CorpusReport", "build_corpus"]
 
 REPORT_FILE = "report.json"
+SPLITS = ("train", "valid", "test")
 PART_FILE = re.compile(r"[0-9a-f]{64}\.parquet")  # others in the folder of parts are not ours
-SHARES = (0.8, 0.9)  # where the valid and the test split begin
 
 Progress = Callable[[int, int], None]
+Task = tuple[Any, ...]
+RunAll = Callable[[Callable[..., None], Sequence[Task]], Iterator[tuple[Task, bool]]]
 
 
 @dataclass
@@ -48,6 +52,7 @@ class CorpusReport:
     files: int
     reused_files: int  # parsed by an earlier run
     projects: int
+    split_by: str  # "project", "folder", "file" or "function": what is not divided
     functions: dict[str, int]  # by split
     duplicates: int
     skipped_functions: dict[str, int]  # by reason
@@ -58,13 +63,6 @@ class CorpusReport:
         return dict(Counter(skip["reason"] for skip in self.skipped_files).most_common())
 
 
-def split_of(project: str, seed: int) -> str:
-    """The split of a project: it depends on its name and the seed, on no other project."""
-    digest = hashlib.sha256(f"{seed}/{project}".encode()).digest()
-    place = int.from_bytes(digest[:8], "big") / 2**64
-    return "train" if place < SHARES[0] else "valid" if place < SHARES[1] else "test"
-
-
 def build_corpus(
     inputs: Iterable[str],
     out: str | os.PathLike[str],
@@ -72,6 +70,7 @@ def build_corpus(
     seed: int = 0,
     group: str = "project",
     workers: int | None = None,
+    run: RunAll | None = None,
     progress: Progress = lambda done, total: None,
 ) -> CorpusReport:
     """Make a corpus of all functions of some source code.
@@ -80,17 +79,26 @@ def build_corpus(
     and lines. The result depends on the files, the seed and :obj:`group` alone. Processes are
     started anew: a script that calls this needs ``if __name__ == "__main__":``.
 
+    The split of a project depends on no other one, unless there are so few that a split would stay
+    empty: then each split gets one project at least. Fewer than three cannot do that, and are split
+    by file instead, or else by function; ``split_by`` in the report says so.
+
     Args:
         inputs: Folders, files and installed distributions; see
             :func:`dagnn.datasets.sources.find_sources`.
         out: The folder to make.
         seed: Of the split.
-        group: What is never split: ``"project"``, ``"folder"`` or ``"file"``.
+        group: What should not be divided: ``"project"``, ``"folder"`` or ``"file"``.
         workers: How many processes to use; by default one for each core.
+        run: What parses, instead of processes of this machine: calls a function for each task and
+            yields each when it is done, as :func:`dagnn.datasets.workers.run_all` does; such as
+            ``partial(run_all_on_ray, address="auto")`` of :mod:`dagnn.datasets.ray_workers`.
         progress: Called with the number of files that are done and that of all.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"expected at least one worker, got {workers}")
+    if run is not None and workers is not None:
+        raise ValueError(f"expected workers or another way to run, got both: {workers} and {run}")
     files = find_sources(inputs, group=group)
     if not files:
         raise ValueError("expected Python files (*.py) in the given folders, got none")
@@ -101,7 +109,8 @@ def build_corpus(
     reused = len(files) - sum(len(part) for part, _ in missing)
     done = reused
     progress(done, len(files))
-    for part, path in _written(missing, workers or os.cpu_count() or 1):
+    run = run or partial(run_all, workers=workers or os.cpu_count() or 1)
+    for part, path in _written(missing, run):
         assert path.exists()
         done += len(part)
         progress(done, len(files))
@@ -109,7 +118,7 @@ def build_corpus(
     key = hashlib.sha256(json.dumps([seed, *(path.name for path in parts)]).encode()).hexdigest()
     report, damaged = _finished(folder, key), 0
     if report is None:
-        report, damaged = _merge(parts, folder, seed, key)
+        report, damaged = _merge(parts, folder, seed, group, key)
     report.reused_files = reused - damaged
     for path in set((folder / "parts").iterdir()) - parts.keys():
         if PART_FILE.fullmatch(path.name) and path.is_file():
@@ -118,10 +127,10 @@ def build_corpus(
 
 
 def _written(
-    parts: Sequence[tuple[tuple[SourceFile, ...], Path]], workers: int
+    parts: Sequence[tuple[tuple[SourceFile, ...], Path]], run: RunAll
 ) -> Iterator[tuple[tuple[SourceFile, ...], Path]]:
     """Write parts in other processes, and yield each when it is there."""
-    for task, is_done in run_all(write_part, parts, workers):
+    for task, is_done in run(write_part, parts):
         part, path = task
         if not is_done:
             fatal = [file.path for file in part if not survives(_try_file, file)]
@@ -146,32 +155,38 @@ def _finished(folder: Path, key: str) -> CorpusReport | None:
 
 
 def _merge(
-    parts: dict[Path, tuple[SourceFile, ...]], folder: Path, seed: int, key: str
+    parts: dict[Path, tuple[SourceFile, ...]], folder: Path, seed: int, group: str, key: str
 ) -> tuple[CorpusReport, int]:
     """Write the corpus. Also returns how many files were in damaged parts, and parsed again."""
     seen: set[bytes] = set()
     skips = Skips()
     total = damaged = 0
-    counts = dict.fromkeys(("train", "valid", "test"), 0)
-    with replacing(folder / CORPUS_FILE) as unfinished, CorpusWriter(unfinished, key) as writer:
-        for path, part in parts.items():
-            try:
-                table, skipped = read_part(path)
-            except (OSError, ValueError):
-                damaged += sum(len(again) for again, _ in _written([(part, path)], 1))
-                table, skipped = read_part(path)
-            total += len(table)
-            skips.files += skipped.files
-            skips.functions += skipped.functions
-            new = np.array([_is_new(digest, seen) for digest in table["digest"].to_pylist()], bool)
-            split = split_of(part[0].project, seed)
-            counts[split] += int(new.sum())
-            writer.add(table.filter(new), split)
+    counts = dict.fromkeys(SPLITS, 0)
+    alone = partial(run_all, workers=1)
+    with replacing(folder / CORPUS_FILE) as unfinished:
+        with CorpusWriter(unfinished, key) as writer:
+            for path, part in parts.items():
+                try:
+                    table, skipped = read_part(path)
+                except (OSError, ValueError):
+                    damaged += sum(len(again) for again, _ in _written([(part, path)], alone))
+                    table, skipped = read_part(path)
+                total += len(table)
+                skips.files += skipped.files
+                skips.functions += skipped.functions
+                digests = table["digest"].to_pylist()
+                new = np.array([_is_new(digest, seen) for digest in digests], bool)
+                split = split_of(part[0].project, seed)
+                counts[split] += int(new.sum())
+                writer.add(table.filter(new), [split] * int(new.sum()))
+        if min(counts.values()) == 0 and sum(counts.values()) >= MIN_UNITS:
+            counts, group = _divide_again(unfinished, seed, group, key)
     report = CorpusReport(
         key,
         files=sum(map(len, parts.values())),
         reused_files=0,
         projects=len({part[0].project for part in parts.values()}),
+        split_by=group,
         functions=counts,
         duplicates=total - len(seen),
         skipped_functions=dict(skips.functions),
@@ -180,6 +195,23 @@ def _merge(
     with replacing(folder / REPORT_FILE) as unfinished:
         unfinished.write_text(json.dumps(asdict(report), indent=2), encoding="utf-8")
     return report, damaged
+
+
+def _divide_again(path: Path, seed: int, group: str, key: str) -> tuple[dict[str, int], str]:
+    """Write a corpus with an empty split anew, divided by the largest units of which there are
+    enough. Returns the functions of each split, and what the units are."""
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path)
+    projects, files, lines = (table[name].to_pylist() for name in ("project", "path", "line"))
+    functions = [f"{file}:{line}" for file, line in zip(files, lines, strict=True)]
+    units = {group: projects, "file": files, "function": functions}
+    found = next(name for name, names in units.items() if len(set(names)) >= MIN_UNITS)
+    split = divide(units[found], seed)
+    splits = [split[unit] for unit in units[found]]
+    with replacing(path) as unfinished, CorpusWriter(unfinished, key) as writer:
+        writer.add(table.drop_columns("split"), splits)
+    return {name: splits.count(name) for name in SPLITS}, found
 
 
 def _is_new(value: Any, seen: set[Any]) -> bool:

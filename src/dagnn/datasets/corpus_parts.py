@@ -7,7 +7,6 @@ what was left out, and why.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import platform
 import zlib
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dagnn.datasets.functions import FunctionGraph, SourceError, functions_of
+from dagnn.datasets.functions import FunctionGraph, SourceError, decode_source, functions_of
 from dagnn.datasets.sources import SourceFile
 from dagnn.graph.files import replacing
 
@@ -75,23 +74,15 @@ def parse_file(file: SourceFile) -> list[FunctionGraph]:
     Raises:
         SourceError: If it cannot be parsed; its reason says why.
     """
-
-    def refuse(reason: str, error: object) -> SourceError:
-        return SourceError(reason, str(error), file.name, 1, 1)
-
     if file.size < 0:
-        raise refuse("unreadable", "no regular file, or not there")
+        raise SourceError("unreadable", "no regular file, or not there", file.name)
     if file.size > MAX_BYTES:
-        raise refuse("too large", f"{file.size} bytes")
+        raise SourceError("too large", f"{file.size} bytes", file.name)
     try:
         content = Path(file.path).read_bytes()
     except OSError as error:
-        raise refuse("unreadable", error) from error
-    try:
-        source = importlib.util.decode_source(content)
-    except (SyntaxError, UnicodeError, LookupError, ValueError) as error:
-        raise refuse("undecodable", error) from error
-    return functions_of(source, file.name)
+        raise SourceError("unreadable", str(error), file.name) from error
+    return functions_of(decode_source(content, file.name), file.name)
 
 
 def write_part(part: Sequence[SourceFile], path: Path, fatal: Collection[str] = ()) -> None:
@@ -109,11 +100,13 @@ def write_part(part: Sequence[SourceFile], path: Path, fatal: Collection[str] = 
     for file in part:
         try:
             if file.path in fatal:
-                raise SourceError("fatal", "ends the parser", file.name, 1, 1)
+                raise SourceError("fatal", "ends the parser", file.name)
             functions = parse_file(file)
         except SourceError as error:
-            where = f"line {error.lineno}, column {error.offset}: {error.msg}"
-            skips.files.append({"file": file.name, "reason": error.reason, "error": where})
+            words = str(error.msg)
+            if error.lineno is not None:
+                words = f"line {error.lineno}, column {error.offset}: {words}"
+            skips.files.append({"file": file.name, "reason": error.reason, "error": words})
             continue
         for function in functions:
             if len(function) < MIN_NODES:

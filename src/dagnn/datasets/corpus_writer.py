@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,11 @@ class CorpusWriter:
         self._writer = pyarrow.parquet.ParquetWriter(path, self._schema, compression="zstd")
         self._waiting: list[Any] = []
 
-    def add(self, table: Any, split: str) -> None:
-        """Append functions of one split: a table with all columns but this one."""
+    def add(self, table: Any, splits: Sequence[str]) -> None:
+        """Append functions: a table with all columns but ``split``, and this."""
         import pyarrow as pa
 
-        table = table.append_column("split", pa.array([split] * len(table), pa.string()))
+        table = table.append_column("split", pa.array(splits, pa.string()))
         self._waiting.append(table.select(self._schema.names).cast(self._schema))
         if sum(map(len, self._waiting)) >= ROWS_AT_ONCE:
             self._flush()

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.util
 import re
 import warnings
 from array import array
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MASK", "NODE_TYPES", "FunctionGraph", "SourceError", "functions_of"]
+__all__ = ["MASK", "NODE_TYPES", "FunctionGraph", "SourceError", "decode_source", "functions_of"]
 
 MASK = "_mask_"  # in place of the function's own name
 ATTRIBUTE_FIELDS = ("name", "arg", "value", "id", "attr")  # the first that holds a word counts
@@ -50,9 +51,17 @@ _MODULE = bytes([_TYPE_INDEX["Module"]])
 
 
 class SourceError(SyntaxError):
-    """Source that cannot be parsed, with file, line and column, and a word on why."""
+    """Source that cannot be parsed, with a word on why, the file, and line and column where the
+    error has a place."""
 
-    def __init__(self, reason: str, message: str, filename: str, line: int, column: int) -> None:
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        filename: str,
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
         super().__init__(message, (filename, line, column, None))
         self.reason = reason
 
@@ -105,7 +114,8 @@ def functions_of(source: str, filename: str = "<string>") -> list[FunctionGraph]
         filename: For error messages.
 
     Raises:
-        SourceError: A :class:`SyntaxError` with file, line and column.
+        SourceError: A :class:`SyntaxError` with file, line and column; source that is nested too
+            deeply has no place.
 
     Example:
         >>> [f] = functions_of("class A:\\n    def half(self):\\n        return self.x / 2")
@@ -166,6 +176,38 @@ def functions_of(source: str, filename: str = "<string>") -> list[FunctionGraph]
     ]
 
 
+def decode_source(content: bytes, filename: str = "<string>") -> str:
+    """The text of a module, by its coding declaration or else in UTF-8.
+
+    Raises:
+        SourceError: At the first byte that cannot be decoded, or without a place if the encoding
+            is unknown.
+    """
+    try:
+        return importlib.util.decode_source(content)
+    except (SyntaxError, UnicodeError, LookupError, ValueError) as error:
+        place = _place_of_bad_byte(content, error)
+        raise SourceError("undecodable", str(error), filename, *place) from error
+
+
+def _place_of_bad_byte(content: bytes, error: Exception) -> tuple[int, ...]:
+    if not isinstance(error, UnicodeDecodeError):
+        # In the lines that may declare an encoding, Python does not tell where UTF-8 ends.
+        try:
+            b"\n".join(content.split(b"\n", 2)[:2]).decode()
+        except UnicodeDecodeError as found:
+            error = found
+        else:
+            return ()
+    return _place_after(error.object[: error.start].decode(error.encoding, "replace"))
+
+
+def _place_after(text: str) -> tuple[int, int]:
+    """Line and column, counted from 1."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return len(lines), len(lines[-1]) + 1
+
+
 def _masked(node_type: bytearray, attribute: list[str | None]) -> list[str | None]:
     """A function's attributes, with its own name masked, also where functions inside of it have
     the same one; and before them that of a ``Module``."""
@@ -181,9 +223,8 @@ def _masked(node_type: bytearray, attribute: list[str | None]) -> list[str | Non
 
 def _parse(source: str, filename: str) -> ast.Module:
     if "\0" in source:
-        before = source[: source.index("\0")]
-        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        raise SourceError("null bytes", "source code with null bytes", filename, line, column)
+        place = _place_after(source[: source.index("\0")])
+        raise SourceError("null bytes", "source code with null bytes", filename, *place)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what the source does, such as "\d"
@@ -193,9 +234,12 @@ def _parse(source: str, filename: str) -> ast.Module:
         raise SourceError("syntax error", error.msg, filename, line, column) from error
     except (RecursionError, MemoryError) as error:
         message = "source code nested too deeply to be parsed"
-        raise SourceError("nested too deeply", message, filename, 1, 1) from error
-    except (UnicodeError, ValueError) as error:
-        raise SourceError("undecodable", str(error), filename, 1, 1) from error
+        raise SourceError("nested too deeply", message, filename) from error
+    except UnicodeEncodeError as error:
+        place = _place_after(error.object[: error.start])
+        raise SourceError("undecodable", str(error), filename, *place) from error
+    except ValueError as error:
+        raise SourceError("unparsable", str(error), filename) from error
 
 
 def _layout(kind: type[ast.AST]) -> tuple[int, tuple[str, ...], tuple[str, ...]]:

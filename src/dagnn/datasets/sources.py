@@ -15,6 +15,7 @@ __all__ = ["GROUPINGS", "SourceFile", "find_sources", "name_as_text"]
 GROUPINGS = ("project", "folder", "file")
 STANDARD_LIBRARY = "stdlib"
 ITS_TESTS = {"test", "tests", "idle_test"}  # two thirds of its functions
+MARKS = (".git", "pyproject.toml", "setup.py", "__init__.py")  # of a folder that is one project
 LEFT_OUT = frozenset({"__pycache__", "site-packages", "dist-packages", "node_modules"})
 
 
@@ -40,9 +41,10 @@ def find_sources(inputs: Iterable[str] = (), *, group: str = "project") -> list[
             standard library (without its tests). By default the latter and all installed
             distributions.
         group: What functions are split by. ``"project"`` is a distribution, a repository (a folder
-            with ``.git``), or the folder or module directly below a folder that was given (each
-            package of the standard library, for one); ``"folder"`` is each folder of files,
-            ``"file"`` each file.
+            with ``.git``), a folder that was given and is a project (it has ``pyproject.toml`` or
+            ``setup.py``) or a package (``__init__.py``), or else the folder or module directly
+            below it (each package of the standard library, for one); ``"folder"`` is each folder
+            of files, ``"file"`` each file.
     """
     if group not in GROUPINGS:
         raise ValueError(f"expected one of {', '.join(GROUPINGS)} to group by, got {group!r}")
@@ -99,7 +101,8 @@ def _installed(distribution: metadata.Distribution) -> Iterator[SourceFile]:
 
 def _below(root: Path, root_name: str, left_out: Set[str] = LEFT_OUT) -> Iterator[SourceFile]:
     errors: list[OSError] = []
-    projects = {str(root): root_name if (root / ".git").exists() else ""}
+    is_project = any((root / mark).exists() for mark in MARKS)
+    projects = {str(root): root_name if is_project else ""}
     for folder, folders, files in os.walk(root, onerror=errors.append):
         path, project = Path(folder), projects.pop(folder)
         folders[:] = sorted(name for name in folders if _is_wanted(path / name, left_out))

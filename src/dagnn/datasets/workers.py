@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
-__all__ = ["run_all", "run_alone", "survives"]
+__all__ = ["end_with_parent", "run_all", "run_alone", "survives"]
 
 
 def run_all(
@@ -67,15 +67,21 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, mp_context=context, initializer=_start)
 
 
-def _start() -> None:
-    """In a new process: leave interrupts to the parent, and do not outlive it."""
-    gc.disable()  # syntax trees have no cycles; looking for some takes a third of the time
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def end_with_parent() -> None:
+    """In a process of a pool: do not outlive the process that made it, even if that is killed, and
+    end at once when interrupted, or else the pool would go on with the next task."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def end_with_parent() -> None:
+    def watch() -> None:
         wait_for([parent.sentinel])
         os._exit(1)
 
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _start() -> None:
+    gc.disable()  # syntax trees have no cycles; looking for some takes a third of the time
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a dead process would be looked into as a crash

@@ -72,7 +72,7 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """The name with a digest of config, seed and data: another config is another cell."""
+        """The name with a digest of config, seed and data; another config is another cell."""
         text = json.dumps([self.config, self.seed, self.data], sort_keys=True)
         return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module
-from typing import Any
 
+from dagnn.datasets.ray_workers import connected
 from dagnn.experiments.cells import Cell
 from dagnn.experiments.run_cell import Workplace
 from dagnn.experiments.runner import RESTARTS, Outcome, in_order, settle
@@ -20,7 +19,7 @@ def run_on_ray(
     folder: str | os.PathLike[str],
     place: Workplace,
     *,
-    address: str | None = None,
+    address: str = "local",
     gpus: float = 0.0,
     cpus: float = 1.0,
 ) -> Iterator[Outcome]:
@@ -34,16 +33,12 @@ def run_on_ray(
         cells: What to run.
         folder: Where records are kept.
         place: Where and on what cells are run.
-        address: Of a cluster, ``"auto"`` for the one of this machine; by default one is started
-            here and ends with the last cell.
+        address: Of a cluster; ``"auto"`` for the one that this machine is in; or ``"local"`` for
+            one that is started here and ends with the last cell.
         gpus: Share of a GPU that a cell needs; 0.5 lets two cells have one.
         cpus: Cores that a cell needs, also its number of threads.
     """
-    ray = _import_ray()
-    started_here = not ray.is_initialized()
-    if started_here:
-        ray.init(address=address, include_dashboard=False, log_to_driver=False)
-    try:
+    with connected(address) as ray:
         task = ray.remote(_settle).options(
             num_cpus=cpus, num_gpus=gpus, max_retries=RESTARTS, retry_exceptions=False
         )
@@ -61,9 +56,6 @@ def run_on_ray(
             except ray.exceptions.RayError as error:
                 reason = str(error).partition("\n")[0]
                 yield Outcome(cell, "failed", reason=f"{type(error).__name__}: {reason}")
-    finally:
-        if started_here:
-            ray.shutdown()
 
 
 def _settle(cell: Cell, folder: str, place: Workplace, threads: int) -> Outcome:
@@ -71,10 +63,3 @@ def _settle(cell: Cell, folder: str, place: Workplace, threads: int) -> Outcome:
 
     torch.set_num_threads(threads)
     return settle(cell, folder, place)
-
-
-def _import_ray() -> Any:
-    try:
-        return import_module("ray")
-    except ImportError as error:
-        raise ValueError("expected Ray to be installed: pip install 'dagnn[cluster]'") from error

@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from dagnn.datasets.workers import end_with_parent
 from dagnn.experiments.cells import Cell
 from dagnn.experiments.records import Record, read_record, record_path
 from dagnn.experiments.run_cell import Workplace, bind, run_cell
@@ -95,13 +96,16 @@ def run_cells(
     threads = max(1, (os.cpu_count() or 1) // jobs)
     for _attempt in range(RESTARTS + 1):
         lost = []
-        with ProcessPoolExecutor(jobs, get_context("spawn"), _limit_threads, (threads,)) as pool:
+        pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (threads,))
+        try:
             futures = {pool.submit(settle, cell, folder, place): cell for cell in cells}
             for future in as_completed(futures):
                 try:
                     yield future.result()
                 except BrokenProcessPool:
                     lost.append(futures[future])
+        finally:
+            pool.shutdown(cancel_futures=True)  # when interrupted, the rest does not begin
         if not lost:
             return
         cells = lost
@@ -120,8 +124,8 @@ def in_order(cells: Sequence[Cell]) -> list[Cell]:
     return sorted(cells, key=data)
 
 
-def _limit_threads(count: int) -> None:
-    """More threads than cores slow each other down many times over."""
+def _start(threads: int) -> None:
     import torch
 
-    torch.set_num_threads(count)
+    end_with_parent()
+    torch.set_num_threads(threads)  # more than cores slow each other down many times over

@@ -18,7 +18,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Its content is on the disk before it gets its name: not even a power cut leaves a file that has
     the name and not the content. Whoever writes it makes it, with the permissions of any new file.
+    The folder is made if it is not there. An error names :obj:`path`, not the temporary file.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         yield unfinished
@@ -28,5 +30,9 @@ def replacing(path: Path) -> Iterator[Path]:
         finally:
             os.close(handle)
         os.replace(unfinished, path)
+    except OSError as error:
+        if error.filename is not None and os.fsdecode(error.filename) == str(unfinished):
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
     finally:
         unfinished.unlink(missing_ok=True)

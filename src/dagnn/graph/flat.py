@@ -119,7 +119,7 @@ class FlatGraphs:
 
     @property
     def depths(self) -> Tensor:
-        """The number of levels of each graph: the length of its longest path. ``[G]``"""
+        """The number of levels of each graph, the length of its longest path. ``[G]``"""
         return torch.from_numpy(self._tables.depths[0])
 
     @property

@@ -96,7 +96,7 @@ class FlatLoader:
 
     @property
     def sampler(self) -> FlatLoader:
-        """Itself: where Lightning looks for ``set_epoch``."""
+        """Itself, where Lightning looks for ``set_epoch``."""
         return self
 
     def set_epoch(self, epoch: int) -> None:

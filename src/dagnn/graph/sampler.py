@@ -28,7 +28,14 @@ import torch.distributed
 from torch import Tensor
 from torch.utils.data import Sampler
 
-__all__ = ["DepthBucketSampler", "GraphBatchSampler"]
+__all__ = ["DepthBucketSampler", "GraphBatchSampler", "rank_and_world_size"]
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    """The number of this process, and how many there are, by ``torch.distributed``."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
 
 
 class GraphBatchSampler(Sampler[list[int]]):
@@ -91,7 +98,7 @@ class GraphBatchSampler(Sampler[list[int]]):
 
     @property
     def sampler(self) -> GraphBatchSampler:
-        """Itself: where Lightning looks for ``set_epoch``."""
+        """Itself, where Lightning looks for ``set_epoch``."""
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -115,11 +122,7 @@ class GraphBatchSampler(Sampler[list[int]]):
         self.epoch = epoch + 1
 
     def _rank_and_world_size(self) -> tuple[int, int]:
-        if self._process is not None:
-            return self._process
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return 0, 1
+        return rank_and_world_size() if self._process is None else self._process
 
     def _rounds(self, rng: np.random.Generator, world_size: int) -> list[np.ndarray]:
         """The graphs of one batch of every process, batch after batch."""

@@ -32,7 +32,8 @@ class CodeRun:
         learning_rate: Of Adam.
         precision: ``"32"``, ``"tf32"`` or ``"bf16"``.
         captured: Whether every training step is one CUDA graph, over padded batches: for DAGNN and
-            D-VAE without dropout, on a GPU.
+            D-VAE without dropout, in one process on a GPU with Triton. By default wherever that is
+            so: it changes the speed alone.
         seed: Of weights, batches and samples.
     """
 
@@ -48,7 +49,7 @@ class CodeRun:
     clip: float | None = None
     learning_rate: float = 1e-3
     precision: str = "32"
-    captured: bool = False
+    captured: bool | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:

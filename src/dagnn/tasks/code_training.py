@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,14 @@ import torch
 from dagnn.datasets.code_dataset import CodeDataset
 from dagnn.graph.flat import FlatGraphs
 from dagnn.graph.loader import FlatLoader
-from dagnn.graph.sampler import DepthBucketSampler, GraphBatchSampler
+from dagnn.graph.sampler import DepthBucketSampler, GraphBatchSampler, rank_and_world_size
 from dagnn.tasks.code_protocol import SWEEP_SHARE, CodeRun
 from dagnn.tasks.graph_task import CodeTask
 from dagnn.tasks.longest_path import LongestPath
 from dagnn.tasks.token_prediction import TokenPrediction
 from dagnn.training import (
     NonFiniteLossError,
+    find_checkpoint,
     fit,
     load_weights,
     read_checkpoint,
@@ -28,10 +31,12 @@ from dagnn.training import (
     write_json,
 )
 from dagnn.training.fit import accelerator, matmul_precision
+from dagnn.training.processes import add_up, is_first, join, number
 
 __all__ = ["choose_device", "evaluate", "load_task", "repeat", "sweep", "train_code"]
 
 EVALUATION_BATCH = 256
+POOL = 50  # batches; see DepthBucketSampler
 Load = Callable[[str, float], CodeDataset]  # of edges and train_share
 KINDS: dict[str, type[TokenPrediction] | type[LongestPath]] = {
     "tok": TokenPrediction,
@@ -45,6 +50,8 @@ def train_code(
     folder: str | Path,
     *,
     device: str = "auto",
+    devices: int = 1,
+    num_nodes: int = 1,
     progress: bool = True,
     checkpoint_every_steps: int | None = None,
 ) -> dict[str, Any]:
@@ -58,9 +65,19 @@ def train_code(
         data: The data, with the edges and the share of the training split that :obj:`run` names.
         folder: Where the run is kept.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        devices, num_nodes: See :func:`dagnn.training.fit`. The processes share each batch of
+            :obj:`run`, so that its size and the results stay the same.
         progress: Whether to show it.
         checkpoint_every_steps: See :func:`dagnn.training.fit`.
     """
+    if run.captured and devices * num_nodes > 1:
+        raise ValueError("expected one process for captured steps, got several; leave out captured")
+    if run.batch_size % (devices * num_nodes):
+        raise ValueError(
+            f"expected a batch size that {devices * num_nodes} processes can share evenly, got "
+            f"{run.batch_size}"
+        )
+    join(accelerator(device), devices, num_nodes)
     if data.edges != run.edges:
         raise ValueError(f"expected data with edges={run.edges!r}, got {data.edges!r}")
     for name in ("train", "valid", "test"):
@@ -70,9 +87,8 @@ def train_code(
     train = _resident(_sample(data.train, run.train_limit, run.seed), where)
     valid = _resident(_sample(data.valid, run.valid_limit, run.seed), where)
     module = _make_task(run, data)
-    if run.captured:
-        if not _can_capture(where):
-            raise ValueError(f"expected a CUDA device for captured steps, got {where}")
+    captured = _captures(run, module, where, devices * num_nodes)
+    if captured:
         module.capture_steps(run.clip, half=run.precision == "bf16")
     config = {
         **run.to_dict(),
@@ -80,7 +96,7 @@ def train_code(
     }
     result = fit(
         module,
-        _training_loader(run, train, module.encoder.is_recurrent, where),
+        _training_loader(run, train, module.encoder.is_recurrent, where, captured),
         _evaluation_loader(valid, module.encoder.is_recurrent, where),
         folder=folder,
         epochs=run.epochs,
@@ -92,6 +108,8 @@ def train_code(
         seed=run.seed,
         config=config,
         device=where.type,
+        devices=devices,
+        num_nodes=num_nodes,
         progress=progress,
         checkpoint_every_steps=checkpoint_every_steps,
     )
@@ -112,7 +130,8 @@ def train_code(
         seconds=result.seconds,
         data={"name": data.name, "fingerprint": data.fingerprint},
     )
-    write_json(folder / "record.json", record)
+    if is_first():
+        write_json(folder / "record.json", record)
     return record
 
 
@@ -137,7 +156,8 @@ def repeat(
         "std": {name: statistics.stdev(of) if len(of) > 1 else None for name, of in values.items()},
         "runs": records,
     }
-    write_json(folder / "result.json", summary)
+    if is_first():
+        write_json(folder / "result.json", summary)
     return summary
 
 
@@ -163,7 +183,8 @@ def sweep(
     if not finite:
         raise ValueError(f"expected a learning rate that does not diverge, but all did: {scores}")
     best = max(finite, key=lambda rate: finite[rate])
-    write_json(folder / "sweep.json", {"metric": metric, "best": best, "scores": scores})
+    if is_first():
+        write_json(folder / "sweep.json", {"metric": metric, "best": best, "scores": scores})
     return best, scores
 
 
@@ -171,11 +192,12 @@ def sweep(
 def evaluate(
     module: CodeTask, graphs: FlatGraphs, *, device: str = "auto", precision: str = "32"
 ) -> dict[str, float]:
-    """Means over the graphs of all that a task reports."""
+    """Means over the graphs of all that a task reports; several processes share the graphs."""
     _check_split("evaluated", graphs)
     where = choose_device(device)
     module.to(where).eval()
     totals: dict[str, torch.Tensor] = {}
+    count = torch.zeros((), dtype=torch.double, device=where)
     for batch in _evaluation_loader(graphs, module.encoder.is_recurrent, where):
         with (
             matmul_precision(precision),
@@ -184,11 +206,15 @@ def evaluate(
             values = module.evaluate_batch(batch)
         for name, value in values.items():
             totals[name] = totals.get(name, 0.0) + value.double() * batch.num_graphs
-    return {name: float(total) / len(graphs) for name, total in totals.items()}
+        count += batch.num_graphs
+    add_up(count)
+    return {name: float(add_up(total) / count) for name, total in totals.items()}
 
 
 def load_task(path: str | Path) -> CodeTask:
-    """The task of a checkpoint, with its weights, ready to evaluate."""
+    """The task of a checkpoint, or of a run's folder (its ``best.ckpt``), with its weights, ready
+    to evaluate."""
+    path = find_checkpoint(path)
     checkpoint = read_checkpoint(path)
     settings = checkpoint.get("task")
     if not isinstance(settings, dict) or settings.get("kind") not in KINDS:
@@ -207,12 +233,24 @@ def load_task(path: str | Path) -> CodeTask:
 
 
 def choose_device(device: str) -> torch.device:
-    """``"cuda"`` if it is asked for, or for ``"auto"`` if it is there."""
-    return torch.device(accelerator(device))
+    """The GPU of this process if one is asked for, or for ``"auto"`` if there is one."""
+    kind = accelerator(device)
+    # By its number: a loader's thread would take the first one.
+    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
+
+
+def _captures(run: CodeRun, module: CodeTask, device: torch.device, processes: int) -> bool:
+    """Whether steps are captured: as the run says, or wherever they can be."""
+    possible = _can_capture(device)
+    if run.captured is None:
+        return possible and processes == 1 and module.encoder.is_fused
+    if run.captured and not possible:
+        raise ValueError(f"expected a CUDA device with Triton for captured steps, got {device}")
+    return run.captured
 
 
 def _can_capture(device: torch.device) -> bool:
-    return device.type == "cuda"
+    return device.type == "cuda" and find_spec("triton") is not None
 
 
 def _check_split(name: str, graphs: FlatGraphs) -> None:
@@ -249,21 +287,33 @@ def _resident(graphs: FlatGraphs, device: torch.device) -> FlatGraphs:
 
 
 def _training_loader(
-    run: CodeRun, graphs: FlatGraphs, recurrent: bool, device: torch.device
+    run: CodeRun, graphs: FlatGraphs, recurrent: bool, device: torch.device, padded: bool
 ) -> FlatLoader:
+    processes = number()
+    size = run.batch_size // processes
     # Similar depths save a recurrent model most of its levels, but where depth is the label,
     # batches of one class each would be bad to learn from.
     sampler = (
-        DepthBucketSampler(graphs.depths, run.batch_size, seed=run.seed)
+        DepthBucketSampler(graphs.depths, size, pool=POOL * processes, seed=run.seed)
         if recurrent and run.task == "tok"
-        else GraphBatchSampler(len(graphs), run.batch_size, seed=run.seed)
+        else GraphBatchSampler(len(graphs), size, seed=run.seed)
     )
     return FlatLoader(
-        graphs, batch_sampler=sampler, device=device, schedule=recurrent, padded=run.captured
+        graphs, batch_sampler=sampler, device=device, schedule=recurrent, padded=padded
     )
 
 
 def _evaluation_loader(graphs: FlatGraphs, recurrent: bool, device: torch.device) -> FlatLoader:
-    order = torch.argsort(graphs.depths, stable=True).tolist()
-    chunks = [order[i : i + EVALUATION_BATCH] for i in range(0, len(order), EVALUATION_BATCH)]
-    return FlatLoader(graphs, batch_sampler=chunks, device=device, schedule=recurrent)
+    batches = _by_depth(graphs.depths)
+    return FlatLoader(graphs, batch_sampler=batches, device=device, schedule=recurrent)
+
+
+def _by_depth(depths: torch.Tensor) -> list[list[int]]:
+    """All graphs once, in batches of like depth and size, as many for each process; graphs that
+    are fewer than the processes go to all of them."""
+    rank, processes = rank_and_world_size()
+    order = torch.argsort(depths, stable=True)
+    if len(order) < processes:
+        rank, processes = 0, 1
+    rounds = math.ceil(len(order) / (EVALUATION_BATCH * processes))
+    return [part.tolist() for part in order.tensor_split(rounds * processes)[rank::processes]]

@@ -42,6 +42,7 @@ class CodeTask(LightningModule):
         self.edges = edges
         self.learning_rate = learning_rate
         self.encoder = CodeEncoder(encoder, len(vocabulary.node_types), len(vocabulary.attributes))
+        self.has_unused_parameters = encoder.model == "asap"  # one in PyG's pooling
 
     def settings(self) -> dict[str, Any]:
         """What :func:`dagnn.tasks.code_training.load_task` needs beside the weights."""
@@ -113,7 +114,7 @@ class CodeTask(LightningModule):
 
     def validation_step(self, batch: Batch, index: int) -> None:
         values = {f"valid_{name}": value for name, value in self.evaluate_batch(batch).items()}
-        self.log_dict(values, batch_size=batch.num_graphs)
+        self.log_dict(values, batch_size=batch.num_graphs, sync_dist=True)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), self.learning_rate, fused=True)

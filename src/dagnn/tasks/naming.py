@@ -14,12 +14,13 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from dagnn.datasets.code_dataset import graphs_of
-from dagnn.datasets.functions import FunctionGraph, functions_of
+from dagnn.datasets.functions import FunctionGraph, decode_source, functions_of
 from dagnn.graph.flat import FlatGraphs
 from dagnn.tasks.code_training import choose_device, load_task
 from dagnn.tasks.graph_task import CodeTask
 from dagnn.tasks.name_search import best_names, name_surprise
 from dagnn.tasks.token_prediction import TokenPrediction
+from dagnn.training import find_checkpoint
 
 __all__ = ["FunctionNames", "Suggestion", "default_checkpoint", "embed", "name", "predict_names"]
 
@@ -58,7 +59,10 @@ class FunctionNames:
 
 
 def predict_names(
-    source: str, checkpoint: str | os.PathLike[str] | None = None, *, count: int = 5
+    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str] | None = None,
+    *,
+    count: int = 5,
 ) -> list[FunctionNames]:
     """Suggest names for all functions of some Python source code.
 
@@ -66,31 +70,49 @@ def predict_names(
     ``lambda``, which has no name, is only part of the function around it.
 
     Args:
-        source: The text of a module. It is parsed, never executed.
-        checkpoint: Of a model trained with ``dagnn train tok``. By default that of the environment
-            variable ``DAGNN_CHECKPOINT``, or else ``runs/tok/dagnn/seed0/best.ckpt``.
+        source: The text of a module, or its file as a :class:`pathlib.Path`. It is parsed, never
+            executed.
+        checkpoint: Of a model trained with ``dagnn train tok``, or the folder of its run. By
+            default that of the environment variable ``DAGNN_CHECKPOINT``, or else
+            ``runs/tok/dagnn/seed0/best.ckpt``.
         count: The number of names for each function.
 
     Raises:
         SyntaxError: With line and column.
-        TypeError: If the source is not text.
+        TypeError: If the source is neither text nor a path.
+        ValueError: If the text is the name of a file.
     """
-    if not isinstance(source, str):
-        raise TypeError(f"expected Python source code as a str, got {type(source).__name__}")
+    functions = _functions(source)
     task = load_task(default_checkpoint(checkpoint))
-    return name(task, functions_of(source), count=count)
+    return name(task, functions, count=count)
+
+
+def _functions(source: str | os.PathLike[str]) -> list[FunctionGraph]:
+    if isinstance(source, os.PathLike):
+        filename = os.fspath(source)
+        return functions_of(decode_source(Path(source).read_bytes(), filename), filename)
+    if not isinstance(source, str):
+        raise TypeError(
+            "expected Python source code as a str, or a file as a pathlib.Path, got "
+            f"{type(source).__name__}"
+        )
+    # The name of a file often is an expression, a module without functions.
+    if source.endswith(".py") and "\n" not in source:
+        raise ValueError(
+            f"expected Python source code, got the name of a file; give Path({source!r})"
+        )
+    return functions_of(source)
 
 
 def default_checkpoint(given: str | os.PathLike[str] | None = None) -> Path:
-    """Where the model is."""
+    """Where the model is: a checkpoint, or the folder of a run."""
     path = Path(given or os.environ.get("DAGNN_CHECKPOINT") or TRAINED_BY_DEFAULT)
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(
             f"expected the checkpoint of a model at {path}; train one with `dagnn train tok`, or "
-            "name the file of another (such as best.ckpt in a run's folder), here or in "
-            "DAGNN_CHECKPOINT"
+            "name another (best.ckpt of a run, or its folder), here or in DAGNN_CHECKPOINT"
         )
-    return path
+    return find_checkpoint(path)
 
 
 def name(

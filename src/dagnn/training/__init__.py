@@ -1,6 +1,6 @@
 """The fitting loop: training that can be killed, resumed, watched and reported."""
 
-from dagnn.training.checkpoints import load_weights, read_checkpoint
+from dagnn.training.checkpoints import find_checkpoint, load_weights, read_checkpoint
 from dagnn.training.fit import FitResult, Plateau, fit
 from dagnn.training.guard import NonFiniteLossError
 from dagnn.training.record import run_record, write_json
@@ -9,6 +9,7 @@ __all__ = [
     "FitResult",
     "NonFiniteLossError",
     "Plateau",
+    "find_checkpoint",
     "fit",
     "load_weights",
     "read_checkpoint",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import signal
+import threading
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +20,12 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.tensorboard import SummaryWriter
 
 from dagnn.training.checkpoints import write_atomically
+from dagnn.training.data_parallel import GraphMeanDDP
 from dagnn.training.guard import INTERVAL, EpochLosses, NonFiniteLossError
+from dagnn.training.processes import from_first, gathered, number
 from dagnn.training.progress import Display
 
-__all__ = ["Bookkeeper", "Plateau"]
+__all__ = ["Bookkeeper", "Plateau", "seed_of_step"]
 
 
 class Plateau(NamedTuple):
@@ -31,12 +36,21 @@ class Plateau(NamedTuple):
     factor: float = 0.1
 
 
+def seed_of_step(seed: int, step: int, rank: int) -> int:
+    """The seed of torch's generators in a step of a process."""
+    words = f"{seed} {rank} {step}".encode()
+    return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest())
+
+
 class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other callbacks
     """All that happens around the steps of :func:`dagnn.training.fit`; see there.
 
     What it knows is part of each checkpoint, so that a resumed run goes on as if nothing had
     happened. A checkpoint is written at the end of an epoch, after ``best.ckpt``: a run that is
     killed between the two repeats the epoch, and comes to the same best.
+
+    Of several processes each has one. Losses are added up before anybody looks at them, and an
+    epoch's row is that of the first process, so that all decide alike.
     """
 
     def __init__(
@@ -94,6 +108,9 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         checkpoint["config"] = self.config
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if number() > 1 and threading.current_thread() is threading.main_thread():
+            # Lightning's own handler waits for the other processes, whether or not they come.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self.plateau is not None:
             self._scheduler = ReduceLROnPlateau(
                 trainer.optimizers[0],
@@ -123,8 +140,7 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         step = trainer.current_epoch * len(self.loader) + batch_idx
-        words = f"{self.seed} {trainer.global_rank} {step}".encode()
-        seed = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest())
+        seed = seed_of_step(self.seed, step, trainer.global_rank)
         # Not torch.manual_seed: it reaches for every kind of device, at a millisecond a call.
         torch.default_generator.manual_seed(seed)
         if pl_module.device.type == "cuda":
@@ -133,8 +149,9 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
     ) -> None:
-        # Where looking costs nothing, a bad step is found before it changes the weights.
-        if loss.device.type == "cpu" and not bool(loss.isfinite()):
+        # Where looking costs nothing, a bad step is found before it changes the weights. Several
+        # processes look together, or else the others would wait for this one's gradient.
+        if loss.device.type == "cpu" and number() == 1 and not bool(loss.isfinite()):
             self._fail(trainer, pl_module, len(self._losses), float(loss.detach()))
 
     def on_before_optimizer_step(
@@ -151,7 +168,10 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         batch: Any,
         batch_idx: int,
     ) -> None:
-        self._losses.add(outputs["loss"])
+        loss = outputs["loss"]
+        if isinstance(trainer.strategy, GraphMeanDDP):
+            loss = loss * trainer.strategy.share
+        self._losses.add(loss)
         done = batch_idx + 1
         self.display.advance()
         if done % INTERVAL == 0:
@@ -180,17 +200,19 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._check(trainer, pl_module)
-        losses = self._losses.read().double()
-        loss = trainer.strategy.reduce(losses.mean().to(pl_module.device), reduce_op="mean")
-        row: dict[str, Any] = {
-            "epoch": trainer.current_epoch,
-            "step": (trainer.current_epoch + 1) * len(self.loader),
-            "loss": float(loss),
-            "learning_rate": _rounded(float(trainer.optimizers[0].param_groups[0]["lr"])),
-            **{name: float(value) for name, value in trainer.callback_metrics.items()},
-            "train_seconds": self._train_seconds or self._seconds(),
-            "seconds": self._seconds(),
-        }
+        # Before from_first: where values are of all processes, each takes part in making them.
+        logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        row: dict[str, Any] = from_first(
+            lambda: {
+                "epoch": trainer.current_epoch,
+                "step": (trainer.current_epoch + 1) * len(self.loader),
+                "loss": float(self._losses.read().double().mean()),
+                "learning_rate": _rounded(float(trainer.optimizers[0].param_groups[0]["lr"])),
+                **logged,
+                "train_seconds": self._train_seconds or self._seconds(),
+                "seconds": self._seconds(),
+            }
+        )
         if self.monitor not in row:
             raise ValueError(
                 f"expected monitor to be one of {', '.join(row)}, got {self.monitor!r}; a metric "
@@ -246,18 +268,16 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         epoch = trainer.current_epoch
         graphs = None
         if hasattr(self.loader, "graphs_of"):
-            graphs = self.loader.graphs_of(epoch, batch)
+            parts = gathered(self.loader.graphs_of(epoch, batch))
+            graphs = list(dict.fromkeys(chain.from_iterable(parts)))
         step = epoch * len(self.loader) + batch
         later = len(self._losses) - batch
         facts = {"loss": loss, "step": step, "epoch": epoch, "batch": batch, "graphs": graphs}
         facts["steps_later"] = later
-        name = (
-            "non_finite.ckpt"
-            if trainer.global_rank == 0
-            else f"non_finite_{trainer.global_rank}.ckpt"
-        )
-        self._write_weights(module, name, facts)
-        raise NonFiniteLossError(loss, step, epoch, batch, graphs, str(self.folder / name), later)
+        saved = self.folder / "non_finite.ckpt"
+        if trainer.is_global_zero:
+            self._write_weights(module, saved.name, facts)
+        raise NonFiniteLossError(loss, step, epoch, batch, graphs, str(saved), later)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.display.stop()

@@ -14,15 +14,52 @@ from torch import nn
 
 from dagnn.graph.files import replacing
 
-__all__ = ["AtomicCheckpointIO", "load_weights", "read_checkpoint", "write_atomically"]
+__all__ = [
+    "AtomicCheckpointIO",
+    "find_checkpoint",
+    "load_weights",
+    "read_checkpoint",
+    "write_atomically",
+]
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Let :obj:`write` fill a temporary file in the same folder, then give it its name."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as unfinished, open(unfinished, "xb") as file:
+    with replacing(Path(path)) as unfinished, open(unfinished, "xb") as file:
         write(file)
+
+
+def find_checkpoint(path: str | os.PathLike[str], name: str = "best.ckpt") -> Path:
+    """The checkpoint that is meant by a file, or by the folder of a run.
+
+    Args:
+        path: The file or the folder.
+        name: The file of a run's folder.
+
+    Raises:
+        FileNotFoundError: If there is nothing.
+        ValueError: If the folder is not that of a run; the error names runs that it holds.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"expected a checkpoint, or the folder of a run, got {path}, which is not there; "
+            "train one first, see: dagnn train --help"
+        )
+    if not path.is_dir():
+        return path
+    if (path / name).is_file():
+        return path / name
+    runs = sorted(str(found.parent) for found in path.glob(f"*/{name}"))
+    if runs:
+        raise ValueError(
+            f"expected the folder of one run, got {path}, which holds runs; name one: "
+            f"{', '.join(runs)}"
+        )
+    raise ValueError(
+        f"expected a checkpoint, or the folder of a run, got {path} without {name}; a run has one "
+        "after its first epoch"
+    )
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import threading
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,12 +14,15 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import Strategy
 
 from dagnn.training.bookkeeper import Bookkeeper, Plateau
 from dagnn.training.checkpoints import AtomicCheckpointIO, load_weights, read_checkpoint
+from dagnn.training.data_parallel import GraphMeanDDP
 from dagnn.training.guard import INTERVAL
 from dagnn.training.locks import BusyError, lock
-from dagnn.training.progress import Display
+from dagnn.training.processes import from_first, is_first, join, number
+from dagnn.training.progress import Display, quiet
 from dagnn.training.record import write_json
 
 __all__ = ["FitResult", "Plateau", "fit"]
@@ -76,6 +77,8 @@ def fit(
     seed: int = 0,
     config: dict[str, Any],
     device: str = "auto",
+    devices: int = 1,
+    num_nodes: int = 1,
     progress: bool = True,
     checkpoint_every_steps: int | None = None,
 ) -> FitResult:
@@ -99,7 +102,7 @@ def fit(
       from :obj:`seed`, the step's number and the rank.
 
     **The module.** ``training_step`` returns the loss, ``validation_step`` logs its metrics with
-    ``self.log(name, value, batch_size=…)``. Losses are recorded for it: logging in
+    ``self.log(name, value, batch_size=…, sync_dist=True)``. Losses are recorded for it: logging in
     ``training_step`` would only cost time. Batches come as the loaders make them; a module whose
     batches are already on its device should return them as they are from
     ``transfer_batch_to_device``. With ``automatic_optimization = False`` a module makes its steps
@@ -108,12 +111,23 @@ def fit(
     ``self.optimizers()``, or else ``trainer.global_step`` does not advance. Whatever it wants to
     keep in checkpoints is added in ``on_save_checkpoint``: tensors, numbers, words.
 
+    **Several processes.** With :obj:`devices` or :obj:`num_nodes`, this is called in each of them:
+    started by torchrun or Slurm, or else by this function, which starts the program again for each
+    further device (see :func:`dagnn.training.processes.join`). All must see the folder; the first
+    writes it. The loader gives each process its part of every batch, as :class:`dagnn.FlatLoader`
+    does, the same number of batches to each, and batches say their ``num_graphs``. Then losses and
+    gradients are those of one process with the whole batch (up to rounding, dropout, and batch
+    normalisation on the CPU), and so a run may go on with another number of processes. A module
+    with parameters that get no gradient says so by ``has_unused_parameters``. One that makes its
+    steps itself gets the mean over processes from ``self.manual_backward``, and returns a loss
+    whose mean over processes is that of the batch.
+
     Losses stay on the device and are looked at every 50 steps, before each checkpoint and after
     each epoch. One that is NaN or infinite ends the run (:class:`NonFiniteLossError`) and leaves
     ``non_finite.ckpt`` with the weights, the step and the indices of the batch's graphs, if
     ``train.graphs_of(epoch, batch)`` tells them; ``last.ckpt`` is always from before that step.
-    On the CPU these weights are the ones that gave the loss; on a GPU they are those of the moment
-    when it was looked at, up to 50 steps later, as the error says.
+    On the CPU these weights are the ones that gave the loss; on a GPU, and in several processes,
+    they are those of the moment when it was looked at, up to 50 steps later, as the error says.
 
     Args:
         module: The module, with its optimizer. It ends with the last weights; for the best call
@@ -134,12 +148,14 @@ def fit(
         config: What the run is: numbers, words, lists and dictionaries. Stored in ``config.json``
             and under ``"config"`` in the checkpoints, together with the settings above.
         device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for CUDA if it is there.
+        devices: Processes on each machine, with a GPU each, unless on the CPU.
+        num_nodes: Machines.
         progress: Whether to show a bar and a line per epoch on stderr.
         checkpoint_every_steps: Write ``last.ckpt`` also during an epoch, after so many steps.
 
     Raises:
         ValueError: If the folder holds a run with another config (the difference is named), or
-            another process works in it.
+            another process works in it, or other processes were started than asked for.
         NonFiniteLossError: See above.
     """
     if epochs < 1:
@@ -148,6 +164,8 @@ def fit(
         raise ValueError(f"expected mode 'min' or 'max', got {mode!r}")
     if precision not in PRECISIONS:
         raise ValueError(f"expected precision {', '.join(PRECISIONS)}, got {precision!r}")
+    kind = accelerator(device)
+    join(kind, devices, num_nodes)
     folder = Path(folder)
     settings = {
         "epochs": epochs,
@@ -160,8 +178,7 @@ def fit(
         "seed": seed,
     }
     config = {**config, "fit": settings}
-    with _alone(folder):
-        _claim(folder, config)
+    with _claimed(folder, config):
         last = folder / "last.ckpt"
         bookkeeper = Bookkeeper(
             folder,
@@ -175,17 +192,21 @@ def fit(
             clip=clip,
             seed=seed,
             checkpoint_every_steps=checkpoint_every_steps,
-            display=Display(progress, epochs),
+            display=Display(progress and is_first(), epochs),
         )
-        state = read_checkpoint(last)["callbacks"]["Bookkeeper"] if last.exists() else None
+        is_there = from_first(last.exists)
+        state = read_checkpoint(last)["callbacks"]["Bookkeeper"] if is_there else None
         if state is not None and state["finished"]:
             bookkeeper.load_state_dict(state)
             load_weights(module, last)
         else:
-            with _quiet(), matmul_precision(precision):
+            with quiet(), matmul_precision(precision):
                 trainer = Trainer(
-                    accelerator=accelerator(device),
-                    devices=1,
+                    accelerator=kind,
+                    devices=devices,
+                    num_nodes=num_nodes,
+                    strategy=_strategy(module),
+                    sync_batchnorm=kind == "cuda" and number() > 1,
                     precision=PRECISIONS[precision],  # type: ignore[arg-type]
                     max_epochs=epochs,
                     callbacks=[bookkeeper],
@@ -216,10 +237,18 @@ def accelerator(device: str) -> str:
     return device
 
 
+def _strategy(module: LightningModule) -> str | Strategy:
+    if number() == 1:
+        return "auto"
+    return GraphMeanDDP(find_unused_parameters=getattr(module, "has_unused_parameters", False))
+
+
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """See that no other process works in a folder. What a killed one had is free."""
-    with ExitStack() as stack:
+def _claimed(folder: Path, config: dict[str, Any]) -> Iterator[None]:
+    """See that the folder is for this config, and that no other run works in it. What a killed one
+    had is free."""
+
+    def claim() -> None:
         try:
             stack.enter_context(lock(folder / ".lock"))
         except BusyError as error:
@@ -227,6 +256,10 @@ def _alone(folder: Path) -> Iterator[None]:
                 f"another process is training in {folder}: {error.owner}. Wait for it, or choose "
                 "another folder"
             ) from error
+        _claim(folder, config)
+
+    with ExitStack() as stack:
+        from_first(claim)
         yield
 
 
@@ -272,22 +305,6 @@ def matmul_precision(precision: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without Lightning's announcements: what a user should know is on the progress display."""
-    loggers = [logging.getLogger(f"lightning.{part}") for part in ("pytorch", "fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"lightning\.|torch\.utils\.tensorboard")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 @contextmanager

@@ -3,6 +3,9 @@
 Reading a loss from an accelerator makes the host wait for it. So the losses stay there, and the
 host looks at them every ``INTERVAL`` steps, before every checkpoint and at the end of an epoch; no
 checkpoint is written after a loss that was not finite.
+
+Of several processes, each keeps its part of a loss; to look, they add their parts up. A part that
+is not finite makes a sum that is not, so that all of them find it, at the same place.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from dagnn.training.processes import add_up
 
 __all__ = ["INTERVAL", "EpochLosses", "NonFiniteLossError"]
 
@@ -54,7 +59,7 @@ class NonFiniteLossError(ValueError):
 
 
 class EpochLosses:
-    """One number per step of an epoch."""
+    """One number per step of an epoch; in several processes, their parts, until all look."""
 
     def __init__(self) -> None:
         self._values = torch.zeros(0)
@@ -79,12 +84,14 @@ class EpochLosses:
         self._count += 1
 
     def read(self) -> Tensor:
-        """All losses so far, on the CPU. ``[steps]``"""
+        """All losses so far, on the CPU; of several processes, after looking. ``[steps]``"""
         return self._values[: self._count].cpu()
 
     def first_non_finite(self) -> tuple[int, float] | None:
         """The first of the losses not looked at before that is not finite, and its place."""
-        values = self._values[self._checked : self._count].cpu()
+        if self._checked == self._count:
+            return None
+        values = add_up(self._values[self._checked : self._count]).cpu()
         bad = (~values.isfinite()).nonzero()
         if len(bad):
             place = int(bad[0])

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from dagnn.training.checkpoints import write_atomically
+from dagnn.training.processes import number
 
 __all__ = ["run_record", "write_json"]
 
@@ -87,7 +88,12 @@ def _versions() -> dict[str, str]:
 
 def _hardware() -> dict[str, Any]:
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"machine": platform.machine(), "cpus": os.cpu_count(), "gpu": gpu}
+    return {
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "gpu": gpu,
+        "processes": number(),
+    }
 
 
 def _commit_of(file: Path) -> str | None:
