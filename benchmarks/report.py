@@ -111,7 +111,7 @@ def print_workloads(workloads: dict[str, dict[str, Any]]) -> None:
     for name in ("workload", "model", "precision"):
         table.add_column(name, no_wrap=True)
     for name in (
-        "train ms", "infer ms", "/ GCN-5", "/ floor", "/ GRU", "/ reference",
+        "train ms", "infer ms", "/ GCN-5", "captured", "/ floor", "/ GRU", "/ reference",
         "infer / train", "build / train", "memory / ref.", "max error",
     ):  # fmt: skip
         table.add_column(name, justify="right")
@@ -126,6 +126,7 @@ def print_workloads(workloads: dict[str, dict[str, Any]]) -> None:
                 mark = "" if ratio["passed"] else " !"
                 row += [
                     _number(ratio["train_over_gcn"]),
+                    _number(ratio["captured_over_gcn"]),
                     _number(ratio["train_over_floor"]),
                     _number(ratio["train_over_gru"]),
                     _number(ratio["train_over_reference"], 3),
@@ -158,7 +159,7 @@ def _by_model(timings: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, 
     for timing in timings:
         row = rows.setdefault((timing["model"], timing["precision"]), {})
         row[timing["phase"]] = timing["median_ms"]
-    return {key: row for key, row in rows.items() if len(row) == 2}
+    return {key: row for key, row in rows.items() if {"train", "infer"} <= row.keys()}
 
 
 def print_scaling(result: dict[str, Any]) -> None:

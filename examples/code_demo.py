@@ -20,8 +20,9 @@ import multiprocessing
 import optparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from rich.table import Table
 from dagnn import predict_names
 from dagnn.datasets.code_dataset import load_code_dataset
 from dagnn.datasets.corpus import build_corpus
+from dagnn.datasets.workers import end_with_parent
 from dagnn.tasks.code_protocol import CodeRun, preset
 from dagnn.tasks.code_training import train_code
 from dagnn.tasks.naming import FunctionNames
@@ -106,7 +108,8 @@ def train(run: CodeRun, corpus: Path, folder: Path) -> dict[str, Any]:
 def train_all(config: Config, corpus: Path, console: Console) -> list[dict[str, Any]]:
     """All cells, two at a time, with a bar of epochs for each."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool, bars(console, "epochs") as progress:
+    pool = ProcessPoolExecutor(2, mp_context=context, initializer=end_with_parent)
+    with closing_early(pool), bars(console, "epochs") as progress:
         waiting: dict[Future[dict[str, Any]], tuple[CodeRun, Any]] = {}
         for run in config.runs():
             title = f"{run.task.upper()}  {TITLES[run.encoder.model]}"
@@ -125,6 +128,15 @@ def train_all(config: Config, corpus: Path, console: Console) -> list[dict[str, 
                 if future.done():
                     future.result()  # an error ends the demo at once
         return [future.result() for future in waiting]
+
+
+@contextmanager
+def closing_early(pool: ProcessPoolExecutor) -> Iterator[None]:
+    """After an error, or Ctrl-C, what has not begun does not begin."""
+    try:
+        yield
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def epochs_so_far(folder: Path) -> list[dict[str, Any]]:
@@ -213,6 +225,9 @@ def main() -> None:
         run(Config(seed=arguments.seed, out=arguments.out), Console(stderr=True), Console())
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

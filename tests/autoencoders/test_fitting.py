@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dagnn.autoencoders.fitting import (
 )
 from dagnn.autoencoders.models import MODELS
 from dagnn.autoencoders.train_step import CapturedStep, EagerStep, make_step
+from dagnn.autoencoders.vae import KL_WEIGHT, DagVAE, VaeLoss
 from dagnn.training import NonFiniteLossError
 from tests.autoencoders.graphs import random_dags
 
@@ -183,23 +185,29 @@ def test_a_rate_of_zero_is_refused() -> None:
         AutoencoderConfig(rate=0.0)
 
 
-def test_the_loss_of_an_epoch_is_the_mean_over_graphs(
+def test_the_losses_of_an_epoch_are_means_over_graphs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 50 graphs, the last two are a batch of their own."""
-    totals: list[float] = []
-    step = EagerStep.__call__
+    steps: list[VaeLoss] = []
+    loss = DagVAE.loss
 
-    def watched(self: EagerStep, *args: torch.Tensor) -> torch.Tensor:
-        total = step(self, *args)
-        totals.append(total.item())
-        return total
+    def watched(self: DagVAE, *args: Any) -> VaeLoss:
+        steps.append(loss(self, *args))
+        return steps[-1]
 
-    monkeypatch.setattr(EagerStep, "__call__", watched)
+    monkeypatch.setattr(DagVAE, "loss", watched)
     _, run = train(tmp_path, epochs=2, rate=1e-2)
-    assert len(totals) == 8
-    for row, part in zip(run.history, (totals[:4], totals[4:]), strict=True):
-        assert row["loss"] == pytest.approx(sum(part) / 50, rel=1e-6)
+    assert len(steps) == 8
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    for line, part in zip(lines, (steps[:4], steps[4:]), strict=True):
+        row = json.loads(line)
+        for name, values in zip(("loss", "reconstruction", "kl"), zip(*part, strict=True),
+                                strict=True):  # fmt: skip
+            total = sum(value.item() for value in values)
+            assert row[name] == pytest.approx(total / 50, rel=1e-6), name
+        assert row["loss"] == pytest.approx(row["reconstruction"] + KL_WEIGHT * row["kl"])
+    assert "kl" in run.history[-1]
 
 
 @pytest.mark.cuda

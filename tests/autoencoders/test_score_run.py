@@ -124,7 +124,7 @@ def test_bad_input(run: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "last.ckpt").write_bytes((folder / "last.ckpt").read_bytes())
     with pytest.raises(ValueError, match=r"predictor\.safetensors; make it with: dagnn score"):
         predict_scores(tmp_path, parse_architectures([ROW]), "na")
-    with pytest.raises(FileNotFoundError, match="train first: dagnn train na"):
+    with pytest.raises(FileNotFoundError, match="train one first"):
         score_run(tmp_path / "missing.ckpt", file, device="cpu")
 
 

@@ -73,11 +73,11 @@ def test_rounds_and_phases_are_told_on_stderr(table: Path) -> None:
     [
         ("", (), "empty file"),
         ("a,a\n1,2\n", (), "more than once"),
-        ("a,b\n0.5,x\n0.7,y\n", (), "numbers in a"),
+        ("a,b\n0.5,x\n0.7,y\n", (), r"numbers in a .*--bins 4"),
         ("a,b\nx,y\nu,v\n", ("--require", "a:b", "--forbid", "a:b"), "both for a:b"),
         ("a,b\nx,y\nu,v\n", ("--require", "a:b", "--require", "b:a"), "cycle"),
         ("a,b\nx,y\nu,v\n", ("--require", "a:c"), "got c"),
-        ("a,b\n,y\nu,\n", (), "missing values"),
+        ("a,b\n,y\nu,\n", (), r"missing values .*--missing"),
     ],
 )
 def test_bad_input_leaves_nothing(
@@ -88,6 +88,14 @@ def test_bad_input_leaves_nothing(
     with pytest.raises(ValueError, match=message):
         run(path, "--out", tmp_path / "out", *options)
     assert [found.name for found in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_no_table(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"a table .*got nothing\.csv, which is not there"):
+        run("nothing.csv", "--out", tmp_path / "out")
+    with pytest.raises(ValueError, match=f"expected a table .*got the folder {tmp_path}; name a"):
+        run(tmp_path, "--out", tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_in_the_place_of_the_folder_is_told_before_the_work(table: Path) -> None:

@@ -26,10 +26,20 @@ def test_asia_by_default(tmp_path: Path) -> None:
     assert summary["variables"] == list("ASTLBEXD")
     assert summary["best"] == graphs.score.max().item()
     first = path.read_bytes()
-    run("--out", path, "--graphs", 500, "--seed", 3)
+    run("--out", path, "--graphs", 500, "--seed", 3, "--force")
     assert path.read_bytes() == first
-    run("--out", path, "--graphs", 500, "--seed", 4)
+    with pytest.raises(ValueError, match=r"got .*bn\.txt, which is there already; .*--force"):
+        run("--out", path, "--graphs", 500, "--seed", 4)
+    assert path.read_bytes() == first
+    run("--out", path, "--graphs", 500, "--seed", 4, "--force")
     assert path.read_bytes() != first
+
+
+def test_where_the_file_goes(tmp_path: Path) -> None:
+    run("--out", tmp_path / "new" / "bn.txt", "--graphs", 5)
+    assert len(load_bayesian_networks(tmp_path / "new" / "bn.txt")) == 5
+    with pytest.raises(ValueError, match=f"expected a file to write, got the folder {tmp_path};"):
+        run("--out", tmp_path, "--graphs", 5, "--force")
 
 
 def test_any_table(tmp_path: Path) -> None:

@@ -41,13 +41,24 @@ def test_corpus_and_report(code: Path, tmp_path: Path) -> None:
     assert sum(report["functions"].values()) == 8
 
 
-def test_one_project_cannot_be_split(code: Path, tmp_path: Path) -> None:
+def test_one_project_is_split_by_file(code: Path, tmp_path: Path) -> None:
     (code / ".git").mkdir()
     command = ["data", "code", str(code), "--out", str(tmp_path / "out"), "--workers", "1"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0
-    assert "--split-by" in result.stderr
-    assert "9 projects" in CliRunner().invoke(app, [*command, "--split-by", "file"]).stdout
+    assert "Fewer than three projects have functions, so each file" in result.stderr
+    data = load_code_dataset(tmp_path / "out")
+    assert min(map(len, (data.train, data.valid, data.test))) > 0
+    asked = CliRunner().invoke(app, [*command, "--split-by", "file"])
+    assert "9 projects" in asked.stdout
+    assert "Fewer" not in asked.stderr
+
+
+def test_too_little_code_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(FUNCTION.format(name="only", word="word"))
+    command = ["data", "code", str(tmp_path / "a.py"), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, [*command, "--workers", "1"])
+    assert "here are 1 in all" in " ".join(result.stderr.split())
 
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:

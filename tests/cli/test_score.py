@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from dagnn.autoencoders import score_run
 from dagnn.autoencoders.score_run import score_points
 from dagnn.cli import app
+from dagnn.cli.score import _print_table
 from tests.autoencoders.na_file import write_architectures
 
 ARCHITECTURE = "[[4],[0,1],[2,0,1],[3,1,1,0],[5,0,0,0,1],[1,0,1,1,1,0]]"
@@ -56,6 +57,20 @@ def test_score_then_predict(
     assert words.startswith(f"{first['accuracy']:.4f} ± {first['std']:.4f}  90 %: {low:.4f} to")
 
 
+def test_no_number_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    """On 80 columns, which is what a pipe has."""
+    wide = {"mean": 1234.5678, "std": 1234.5678}
+    measures = dict.fromkeys(("rmse", "pearson", "kendall", "coverage90"), wide)
+    record = {
+        "config": {"checkpoint": "runs/na-dagnn-0/last.ckpt", "seeds": 10},
+        "metrics": {"vfe": measures},
+        "predictor": {"rmse": 1.0, "coverage90": 0.9},
+    }
+    _print_table(record)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "vfe" in line)
+    assert line.split() == ["vfe", *["1234.568", "±", "1234.568"] * 4]
+
+
 @pytest.mark.parametrize("command", ["na", "predictor na"])
 def test_a_rate_of_zero_is_refused(
     command: str, trained: tuple[Path, Path], tmp_path: Path
@@ -69,7 +84,7 @@ def test_progress_and_the_predictor_are_told(trained: tuple[Path, Path]) -> None
     result = run("score", trained[0], "--data", trained[1], "--seeds", 1)
     assert "vfe: fitting seed 0 of 1" in result.stderr
     assert "dagnn predict: RMSE" in result.stdout
-    with pytest.raises(FileNotFoundError, match="train first: dagnn train na"):
+    with pytest.raises(FileNotFoundError, match="train one first"):
         run("score", trained[0].parent / "nothing")
 
 

@@ -72,6 +72,27 @@ def test_evaluate(corpus: Path, checkpoint: Path) -> None:
         run("evaluate", checkpoint, "--data", corpus, "--split", "dev")
 
 
+def test_a_run_is_named_by_its_folder(corpus: Path, checkpoint: Path, sources: Path) -> None:
+    folder = checkpoint.parent
+    options = ("--data", corpus, "--json", "--device", "cpu")
+    assert run("evaluate", folder, *options) == run("evaluate", checkpoint, *options)
+    names = [run("name", sources, "--checkpoint", path) for path in (folder, checkpoint)]
+    assert names[0] == names[1]
+    run("embed", sources, "--checkpoint", folder, "--out", sources / "x.npy")
+    for command in (("evaluate", folder.parent), ("name", sources, "--checkpoint", folder.parent)):
+        with pytest.raises(ValueError, match=f"which holds runs; name one: {folder}$"):
+            run(*command)
+    with pytest.raises(FileNotFoundError, match="train one first"):
+        run("evaluate", folder / "nothing", "--data", corpus)
+
+
+def test_a_model_of_code_predicts_no_accuracies(checkpoint: Path) -> None:
+    architecture = "[[4],[0,1],[2,0,1],[3,1,1,0],[5,0,0,0,1],[1,0,1,1,1,0]]"
+    for path in (checkpoint, checkpoint.parent):
+        with pytest.raises(ValueError, match=r"train na or dagnn train bn, got .* another"):
+            run("predict", "na", architecture, "--checkpoint", path)
+
+
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     folder = tmp_path / "code"

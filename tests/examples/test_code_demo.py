@@ -12,7 +12,8 @@ from types import ModuleType
 import pytest
 from rich.console import Console
 
-from dagnn.datasets.corpus import split_of
+from dagnn.datasets.corpus_splits import split_of
+from dagnn.datasets.workers import end_with_parent
 from dagnn.tasks.naming import FunctionNames, Suggestion
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "code_demo.py"
@@ -33,13 +34,10 @@ def example() -> Iterator[ModuleType]:
 class InThisProcess:
     """Stands in for a pool of processes, which could not import a module without a name."""
 
-    def __init__(self, *arguments: object, **options: object) -> None:
-        pass
+    def __init__(self, workers: int, *, initializer: object, **options: object) -> None:
+        assert initializer is end_with_parent
 
-    def __enter__(self) -> InThisProcess:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def shutdown(self, *, cancel_futures: bool) -> None:
         pass
 
     def submit(self, work: object, *arguments: object) -> object:

@@ -14,9 +14,12 @@ from torch import Tensor
 
 from dagnn.autoencoders.models import make_autoencoder
 from dagnn.autoencoders.train_step import CapturedStep, EagerStep, make_step
-from dagnn.autoencoders.vae import DagVAE
+from dagnn.autoencoders.vae import DagVAE, VaeLoss
 from dagnn.datasets.small_dags import SmallDags
-from dagnn.training import FitResult, Plateau, fit, read_checkpoint
+from dagnn.graph.sampler import rank_and_world_size
+from dagnn.training import FitResult, Plateau, find_checkpoint, fit, read_checkpoint
+from dagnn.training.bookkeeper import seed_of_step
+from dagnn.training.processes import add_up
 
 __all__ = ["AutoencoderConfig", "IndexBlocks", "fit_autoencoder", "load_autoencoder", "preset"]
 
@@ -115,7 +118,7 @@ class IndexBlocks:
 
     @property
     def sampler(self) -> IndexBlocks:
-        """Itself: where Lightning looks for ``set_epoch``."""
+        """Itself, where Lightning looks for ``set_epoch``."""
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -156,7 +159,8 @@ class IndexBlocks:
 
 
 class _Training(LightningModule):
-    """An autoencoder with its data and its step; a batch is a block of indices ``[k, B]``."""
+    """An autoencoder with its data and its step; a batch is a block of indices ``[k, B]``. Several
+    processes all get the block, and each takes some of its columns."""
 
     def __init__(
         self, model: DagVAE, graphs: SmallDags, blocks: IndexBlocks, config: AutoencoderConfig
@@ -166,7 +170,8 @@ class _Training(LightningModule):
         self.model = model
         self._graphs, self._blocks, self._config = graphs, blocks, config
         self._step: EagerStep | CapturedStep | None = None
-        self._total = torch.zeros(())  # the loss of this epoch, summed over graphs
+        self._sums = torch.zeros(3)  # the losses of this epoch, summed over graphs; see VaeLoss
+        self._weight = 1.0  # of this process's gradient in the mean over processes
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.model.parameters(), lr=self._config.rate, fused=True)
@@ -174,31 +179,46 @@ class _Training(LightningModule):
     def on_train_start(self) -> None:
         optimizer = self.trainer.optimizers[0]
         self._graphs = graphs = self._graphs.to(self.device)
-        self._step = make_step(
-            self.model, optimizer, graphs, self._config.clip, self.manual_backward
-        )
+        self._step = make_step(self.model, optimizer, graphs, self._config.clip, self._backward)
+
+    def _backward(self, loss: Tensor) -> None:
+        self.manual_backward(loss * self._weight)
 
     def transfer_batch_to_device(
         self, batch: Tensor, device: torch.device, dataloader_idx: int
     ) -> Tensor:
         return batch.to(device)
 
-    def training_step(self, block: Tensor) -> Tensor:
-        """The loss per graph."""
+    def training_step(self, block: Tensor, number: int) -> Tensor:
+        """The loss per graph; of several processes, the mean over them is that."""
         assert self._step is not None, "training has started"
-        noise = torch.randn(*block.shape, self.model.latent_channels, device=block.device)
-        total = torch.zeros((), device=block.device)
-        for index, draw in zip(block, noise, strict=True):
-            total += self._step(index, draw)
-        self._total += total
-        return total / block.numel()
+        rank, processes = rank_and_world_size()
+        step = self.trainer.current_epoch * len(self._blocks) + number
+        # The noise of the whole block, the same for any number of processes.
+        generator = torch.Generator(block.device)
+        generator.manual_seed(seed_of_step(self._config.seed, step, rank=0))
+        size = *block.shape, self.model.latent_channels
+        noise = torch.randn(*size, device=block.device, generator=generator)
+        own, own_noise = (x.tensor_split(processes, dim=1)[rank] for x in (block, noise))
+        self._weight = float(processes)  # losses are sums over graphs
+        if not own.numel():  # take part all the same: the others wait for a gradient
+            own, own_noise, self._weight = block[:, :1], noise[:, :1], 0.0
+        sums = torch.zeros(3, device=block.device)
+        for index, draw in zip(own, own_noise, strict=True):
+            sums += self._step(index, draw)
+        sums *= self._weight
+        self._sums += sums / processes
+        return VaeLoss(*sums).total / block.numel()
 
     def on_train_epoch_start(self) -> None:
-        self._total = torch.zeros((), dtype=torch.double, device=self.device)
+        self._sums = torch.zeros(3, dtype=torch.double, device=self.device)
 
     def on_train_epoch_end(self) -> None:
         # The mean over graphs: blocks differ in their numbers, so the mean of theirs is another.
-        self.log("loss", self._total / len(self._graphs))
+        mean = VaeLoss(*add_up(self._sums) / len(self._graphs))
+        self.log("loss", mean.total)
+        self.log("reconstruction", mean.reconstruction)
+        self.log("kl", mean.divergence)
         self.model.locate(self._graphs[:LOCATED])
 
 
@@ -209,6 +229,8 @@ def fit_autoencoder(
     *,
     data: dict[str, Any] | None = None,
     device: str = "auto",
+    devices: int = 1,
+    num_nodes: int = 1,
     progress: bool = True,
 ) -> tuple[DagVAE, FitResult]:
     """Train an autoencoder; see :func:`dagnn.training.fit` for what the folder holds and how a run
@@ -220,6 +242,8 @@ def fit_autoencoder(
         folder: Where the run is kept.
         data: What to keep of the data in the run's config, such as a file's name and fingerprint.
         device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
+        devices, num_nodes: See :func:`dagnn.training.fit`. The processes share each batch, so that
+            its size and the results stay the same; on GPUs, their steps are not captured.
         progress: Whether to show progress on stderr.
 
     Returns:
@@ -239,6 +263,8 @@ def fit_autoencoder(
         seed=config.seed,
         config={"autoencoder": asdict(config), "sizes": sizes, "data": data or {}},
         device=device,
+        devices=devices,
+        num_nodes=num_nodes,
         progress=progress,
     )
     return model, result
@@ -247,15 +273,16 @@ def fit_autoencoder(
 def load_autoencoder(
     path: str | os.PathLike[str], device: str | torch.device = "cpu"
 ) -> tuple[DagVAE, dict[str, Any]]:
-    """An autoencoder from a checkpoint of :func:`fit_autoencoder`, and the run's config: under
-    ``"autoencoder"`` that of :class:`AutoencoderConfig`, under ``"data"`` what was kept of the
-    data."""
+    """An autoencoder from a checkpoint of :func:`fit_autoencoder` or a run's folder (its
+    ``last.ckpt``: the protocol has no validation), and the run's config: under ``"autoencoder"``
+    that of :class:`AutoencoderConfig`, under ``"data"`` what was kept of the data."""
+    path = find_checkpoint(path, "last.ckpt")
     checkpoint = read_checkpoint(path)
     config = checkpoint.get("config")
     if not isinstance(config, dict) or "autoencoder" not in config:
         raise ValueError(
-            f"expected a checkpoint of dagnn train na or dagnn train bn, got {os.fspath(path)} of "
-            "another model"
+            f"expected a checkpoint of dagnn train na or dagnn train bn, got {path} of another "
+            "model"
         )
     weights = {
         name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()
@@ -268,6 +295,6 @@ def load_autoencoder(
     except (KeyError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"expected a checkpoint of this version's dagnn train na or dagnn train bn, got "
-            f"{os.fspath(path)}: {error}"
+            f"{path}: {error}"
         ) from error
     return model.to(device).eval(), config

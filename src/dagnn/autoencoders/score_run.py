@@ -18,7 +18,7 @@ from dagnn.autoencoders.latent_predictor import LatentPredictor, Prediction, fil
 from dagnn.autoencoders.latent_scoring import KINDS, prediction_measures, score_latent
 from dagnn.autoencoders.task_data import default_file, load_task
 from dagnn.datasets.small_dags import SmallDags
-from dagnn.training import run_record, write_json
+from dagnn.training import find_checkpoint, run_record, write_json
 
 __all__ = [
     "PRESETS",
@@ -97,7 +97,7 @@ def score_run(
         raise ValueError(f"expected some of {', '.join(KINDS)}, got {', '.join(unknown) or 'none'}")
     if plot is not None:
         check_picture(plot)
-    path = _checkpoint(checkpoint)
+    path = find_checkpoint(checkpoint, "last.ckpt")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     model, config = load_autoencoder(path, device)
@@ -177,7 +177,12 @@ def predict_scores(checkpoint: str | os.PathLike[str], graphs: SmallDags, task: 
         graphs: The graphs; their own scores do not matter.
         task: ``"na"`` or ``"bn"``, which the run must be of.
     """
-    path = _checkpoint(checkpoint)
+    path = find_checkpoint(checkpoint, "last.ckpt")
+    model, config = load_autoencoder(path)
+    if config["autoencoder"]["task"] != task:
+        raise ValueError(
+            f"expected a run of task {task!r}, got {config['autoencoder']['task']!r} in {path}"
+        )
     predictor_path = path.with_name(PREDICTOR)
     if not predictor_path.exists():
         raise ValueError(f"expected {predictor_path}; make it with: dagnn score {path}")
@@ -186,11 +191,6 @@ def predict_scores(checkpoint: str | os.PathLike[str], graphs: SmallDags, task: 
         raise ValueError(
             f"{predictor_path} was made from another state of {path.name}; make it anew with: "
             f"dagnn score {path}"
-        )
-    model, config = load_autoencoder(path)
-    if config["autoencoder"]["task"] != task:
-        raise ValueError(
-            f"expected a run of task {task!r}, got {config['autoencoder']['task']!r} in {path}"
         )
     _check_sizes(graphs, config, "the graphs")
     return predictor.predict(model.encode_all(graphs).double())
@@ -214,16 +214,6 @@ def _fit_predictor(
     metadata = {"task": task, "checkpoint_sha256": file_digest(checkpoint)}
     options = process_options("vfe", preset, task)
     return LatentPredictor.fit(z, y, seeds=PREDICTOR_SEEDS, metadata=metadata, **options)
-
-
-def _checkpoint(path: str | os.PathLike[str]) -> Path:
-    path = Path(path)
-    path = path / "last.ckpt" if path.is_dir() else path
-    if not path.exists():
-        raise FileNotFoundError(
-            f"expected a checkpoint, got {path}, which is not there; train first: dagnn train na"
-        )
-    return path
 
 
 def _check_sizes(graphs: SmallDags, config: Mapping[str, Any], what: object) -> None:

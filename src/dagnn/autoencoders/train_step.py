@@ -12,9 +12,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dagnn.autoencoders.vae import DagVAE
+from dagnn.autoencoders.vae import DagVAE, VaeLoss
 from dagnn.datasets.small_dags import SmallDags
 from dagnn.training import captured_step
+from dagnn.training.processes import number
 
 __all__ = ["CapturedStep", "EagerStep", "make_step"]
 
@@ -42,23 +43,23 @@ class EagerStep:
         self.clip, self.backward = clip, backward
         self.parameters = list(model.parameters())
 
-    def loss(self, graphs: SmallDags, noise: Tensor) -> Tensor:
-        return self.model.loss(graphs, noise).total
+    def loss(self, graphs: SmallDags, noise: Tensor) -> VaeLoss:
+        return self.model.loss(graphs, noise)
 
     def __call__(self, index: Tensor, noise: Tensor) -> Tensor:
         """Train on the graphs with these indices ``[B]`` and noise ``[B, latent_channels]``; the
-        loss, summed over graphs. ``[]``"""
+        fields of :class:`VaeLoss`, summed over graphs. ``[3]``"""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(self.graphs.index_select(index), noise)
-        self.backward(loss)
+        self.backward(loss.total)
         if self.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
         self.optimizer.step()
-        return loss.detach()
+        return torch.stack(loss).detach()
 
 
 class CapturedStep:
-    """A step as one CUDA graph per batch size; see :class:`dagnn.training.CapturedStep`.
+    """A step as one CUDA graph per batch size; see :mod:`dagnn.training.captured_step`.
 
     Args:
         model: The autoencoder, on a CUDA device.
@@ -78,7 +79,7 @@ class CapturedStep:
         self._captured = captured_step.CapturedStep(self._eager.parameters, optimizer)
 
     def __call__(self, index: Tensor, noise: Tensor) -> Tensor:
-        """As :class:`EagerStep`. The loss is overwritten by the next step."""
+        """As :class:`EagerStep`. The losses are overwritten by the next step."""
         return self._captured(len(index), [index, noise], lambda inputs: self._eager(*inputs))
 
 
@@ -89,7 +90,8 @@ def make_step(
     clip: float | None = None,
     backward: Callable[[Tensor], None] = Tensor.backward,
 ) -> EagerStep | CapturedStep:
-    """The step for the device of the data: captured on a GPU, eager elsewhere."""
-    if graphs.device.type == "cuda":
+    """The step for the device of the data: captured on a GPU, eager elsewhere, and where several
+    processes share a batch."""
+    if graphs.device.type == "cuda" and number() == 1:
         return CapturedStep(model, optimizer, graphs, clip)
     return EagerStep(model, optimizer, graphs, clip, backward)

@@ -109,7 +109,8 @@ class Table:
             if incomplete.all():
                 raise ValueError(
                     f"expected rows without missing values, got {count}; take missing values "
-                    "as a category, or leave such columns out"
+                    "as a category (--missing, in Python missing='category'), or leave such "
+                    "columns out"
                 )
             notes.append(f"dropped {count}")
             frame = frame[~incomplete]
@@ -148,6 +149,15 @@ def read_table(
     from pyarrow import ArrowException, csv, parquet, types
 
     path = Path(path)
+    if path.is_dir():
+        raise ValueError(
+            f"expected a table (.csv, .tsv or .parquet), got the folder {path}; name a file in it"
+        )
+    if not path.exists():
+        raise FileNotFoundError(
+            f"expected a table (.csv, .tsv or .parquet), got {path}, which is not there; check the "
+            "name, and the folder that it is looked up from"
+        )
     if not path.stat().st_size:
         raise ValueError(f"expected a table in {path}, got an empty file")
     try:
@@ -239,6 +249,6 @@ def _refuse_measurements(frame: pd.DataFrame, names: Sequence[str], bins: int | 
     if found and bins is None:
         raise ValueError(
             f"expected discrete values, got numbers in {', '.join(found)} (fractions, or more "
-            f"than {MAX_WHOLE_NUMBERS} different whole numbers); ask for bins, cut them yourself, "
-            "turn them into text, or leave them out"
+            f"than {MAX_WHOLE_NUMBERS} different whole numbers); ask for bins (--bins 4, in Python "
+            "bins=4), cut them yourself, turn them into text, or leave them out"
         )

@@ -42,13 +42,23 @@ def options(
     """Read the options that stand before the command."""
 
 
+INTERRUPTED = 130
+RESUMABLE = ("train ", "reproduce ", "data code", "data get")  # how such commands begin
+
+
 def main() -> None:
-    """Run the command line; what the user can mend ends in one line on stderr and status 2."""
+    """Run the command line; what the user can mend ends in one line on stderr and status 2, and an
+    interruption in one and status 130."""
     try:
         app()
     except (ValueError, OSError) as error:
         complain(str(error))
         sys.exit(2)
-    except KeyboardInterrupt:
-        complain("interrupted")
-        sys.exit(130)
+    except (KeyboardInterrupt, SystemExit) as ended:
+        # Of an interruption inside a command, typer makes an exit with this status, in silence.
+        if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
+            raise
+        command = " ".join(sys.argv[1:3])
+        goes_on = "; the same command goes on where it stopped"
+        print(f"dagnn: interrupted{goes_on * command.startswith(RESUMABLE)}", file=sys.stderr)
+        sys.exit(INTERRUPTED)

@@ -10,7 +10,7 @@ import typer
 
 from dagnn.cli.app import app
 from dagnn.cli.choices import Device
-from dagnn.cli.console import messages, print_json, results
+from dagnn.cli.console import messages, print_json, print_table, results
 
 if TYPE_CHECKING:
     from dagnn.search.learning_report import LearnedNetwork
@@ -88,7 +88,8 @@ def learn(
         bool,
         typer.Option(
             "--paper",
-            help="The paper's search: --pivots fixed --decodings 1 --no-repair --no-improve.",
+            help="The paper's search: --pivots fixed --no-foresee --decodings 1 --no-repair "
+            "--no-improve, and a sparse Gaussian process.",
         ),
     ] = False,
     pivots: Annotated[
@@ -99,8 +100,15 @@ def learn(
             show_default=False,
         ),
     ] = None,
+    foresee: Annotated[
+        bool | None,
+        typer.Option(
+            "--foresee/--no-foresee",
+            help="Choose what to score among many decoded graphs, not among points.",
+        ),
+    ] = None,
     decodings: Annotated[
-        int | None, typer.Option(min=1, help="Graphs from each latent point; by default 8.")
+        int | None, typer.Option(min=1, help="Graphs from each latent point; by default 4.")
     ] = None,
     repair: Annotated[
         bool | None,
@@ -111,6 +119,15 @@ def learn(
         typer.Option("--improve/--no-improve", help="Climb from the best decoded graphs."),
     ] = None,
     encoder: Annotated[Encoder, typer.Option(help="The autoencoder.")] = Encoder.dagnn,
+    autoencoder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="A trained one to use: a run of `dagnn train bn` over as many variables. By "
+            "default one is trained.",
+            show_default=False,
+        ),
+    ] = None,
     num_pivots: Annotated[
         int | None, typer.Option(min=1, help="By default chosen by variables and device.")
     ] = None,
@@ -145,6 +162,7 @@ def learn(
     settings = LearningSettings.paper() if paper else LearningSettings()
     options = {
         "pivots": None if pivots is None else pivots.value,
+        "foresee": foresee,
         "decodings": decodings,
         "repair": repair,
         "improve": improve,
@@ -168,6 +186,7 @@ def learn(
         settings=replace(settings, **given),  # type: ignore[arg-type]
         device=device.value,
         progress=not quiet,
+        autoencoder=autoencoder,
     )
     files, left_out = save_network(network, folder, table.stem)
     for reason in left_out:
@@ -198,7 +217,7 @@ def _print(network: LearnedNetwork, folder: Path) -> None:
             "" if confidence is None else f"{confidence[place]:.2f}",
         )
     if network.edges:
-        results.print(shown)
+        print_table(shown)
     else:
         results.print("no edges: the variables look independent", highlight=False)
     results.print(

@@ -3,8 +3,30 @@
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
-__all__ = ["Device", "Preset"]
+import typer
+
+__all__ = ["Device", "Devices", "NumNodes", "Preset", "RayOption"]
+
+SEVERAL = "Several processes (by torchrun, by srun, or started by the command itself)"
+Devices = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Processes on each machine, with a GPU each; they share every batch.",
+        rich_help_panel=SEVERAL,
+    ),
+]
+NumNodes = Annotated[int, typer.Option(min=1, help="Machines.", rich_help_panel=SEVERAL)]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        show_default=False,
+        help="Run on a Ray cluster: its address, auto, or local for one on this machine.",
+    ),
+]
 
 
 class Device(enum.StrEnum):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-__all__ = ["complain", "messages", "print_json", "results"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["complain", "messages", "print_json", "print_table", "results"]
 
 results = Console(soft_wrap=True)
 messages = Console(stderr=True)
@@ -18,6 +21,15 @@ messages = Console(stderr=True)
 def complain(text: str) -> None:
     """Print an error, as one paragraph on stderr."""
     print(f"dagnn: error: {text}", file=sys.stderr)
+
+
+def print_table(table: Table) -> None:
+    """Print a table at its full width: on a narrow screen its lines wrap, but no number is cut."""
+    from rich.measure import Measurement
+
+    unbounded = results.options.update(max_width=sys.maxsize)
+    table.width = Measurement.get(results, unbounded, table).maximum
+    results.print(table)
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

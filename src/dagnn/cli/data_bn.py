@@ -60,6 +60,7 @@ def bn(
         int | None, typer.Option(min=2, help="Cut columns of numbers into so many levels.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Draw random Bayesian networks over a table's columns and score them.
@@ -77,6 +78,13 @@ def bn(
     from dagnn.bayesnet.table import Table, read_table
     from dagnn.datasets.bayesian_networks import sample_asia, save_bayesian_networks
 
+    if output.is_dir():
+        raise ValueError(f"expected a file to write, got the folder {output}; name a file in it")
+    if output.exists() and not force:
+        raise ValueError(
+            f"expected a new file, got {output}, which is there already; give another name, or "
+            "--force to replace it"
+        )
     if variables is None:
         table = Table.from_frame(sample_asia(seed=seed))
     else:

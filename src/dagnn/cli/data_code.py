@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dagnn.cli.app import data
+from dagnn.cli.choices import RayOption
 from dagnn.cli.console import messages, print_json, results
 
 if TYPE_CHECKING:
@@ -43,13 +44,14 @@ def code(
     ] = Path("corpus"),
     split_by: Annotated[
         Grouping,
-        typer.Option(help="What is never divided between training, validation and test."),
+        typer.Option(help="What is not divided between training, validation and test."),
     ] = Grouping.project,
     seed: Annotated[int, typer.Option(help="Of the split.")] = 0,
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Processes; by default one for each core.", show_default=False),
     ] = None,
+    ray: RayOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Make a corpus of function DAGs from Python source code.
@@ -58,8 +60,9 @@ def code(
     be parsed is left out, counted and named in `DIR/report.json`. A second run parses only what
     has changed; an interrupted one is continued.
 
-    A project is a distribution, a repository (a folder with `.git`), or whatever is directly below
-    the given folder.
+    A project is a distribution, a repository (a folder with `.git`), a given folder with
+    `pyproject.toml`, `setup.py` or `__init__.py`, or else whatever is directly below a given
+    folder. Where fewer than three have functions, files are split instead, or else functions.
 
     Examples:
 
@@ -67,9 +70,12 @@ def code(
 
     - `dagnn data code ~/src stdlib numpy --out corpus`
 
-    - `dagnn data code my_project --split-by file --out corpus`
+    - `dagnn data code my_project --out corpus`
+
+    - `dagnn data code /shared/src --out /shared/corpus --ray auto`
     """
     from dataclasses import asdict
+    from functools import partial
 
     from rich.progress import (
         BarColumn,
@@ -81,6 +87,7 @@ def code(
     )
 
     from dagnn.datasets.corpus import build_corpus
+    from dagnn.datasets.ray_workers import run_all_on_ray
 
     columns = (
         TextColumn("parsing"),
@@ -98,17 +105,24 @@ def code(
             seed=seed,
             group=split_by,
             workers=workers,
+            run=None if ray is None else partial(run_all_on_ray, address=ray),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     if as_json:
         print_json(asdict(report))
     else:
         _show(report, out)
+    if report.split_by != split_by:
+        messages.print(
+            f"Fewer than three {split_by}s have functions, so each {report.split_by} goes to "
+            "training, validation or test on its own: what is alike may be on both sides.",
+            style="yellow",
+        )
     empty = [split for split, count in report.functions.items() if count == 0]
     if empty:
         messages.print(
-            f"No functions for {' and '.join(empty)}: a split takes whole projects, and here are "
-            f"{report.projects}. Give more, or --split-by folder or file.",
+            f"No functions for {' and '.join(empty)}: here are {sum(report.functions.values())} in "
+            "all. Give more code.",
             style="yellow",
         )
 

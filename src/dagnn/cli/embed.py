@@ -27,7 +27,7 @@ def embed(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            help="Of a model of code. "
+            help="Of a model of code, or its run's folder. "
             "Default: $DAGNN_CHECKPOINT, or runs/tok/dagnn/seed0/best.ckpt.",
             show_default=False,
         ),

@@ -15,7 +15,7 @@ __all__ = ["evaluate"]
 
 @app.command()
 def evaluate(
-    checkpoint: Annotated[Path, typer.Argument(help="best.ckpt or last.ckpt of a run.")],
+    checkpoint: Annotated[Path, typer.Argument(help="best.ckpt of a run, or its folder.")],
     data: Annotated[
         Path,
         typer.Option(
@@ -32,7 +32,7 @@ def evaluate(
 
     Examples:
 
-    - `dagnn evaluate runs/tok/dagnn/seed0/best.ckpt --data corpus`
+    - `dagnn evaluate runs/tok/dagnn/seed0 --data corpus`
 
     - `dagnn evaluate runs/lp/gcn/seed0/best.ckpt --data corpus --split valid --json`
     """

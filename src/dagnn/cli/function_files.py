@@ -18,8 +18,8 @@ __all__ = ["read_functions"]
 def read_functions(paths: Sequence[str]) -> tuple[list[str], list[FunctionGraph]]:
     """All functions of some files and folders, and the file of each.
 
-    A file that cannot be parsed is named on stderr, with line and column; if no file can, the
-    command ends with status 1.
+    A file that cannot be parsed is named on stderr, with line and column where the error has a
+    place; if no file can, the command ends with status 1.
     """
     from dagnn.datasets.corpus_parts import parse_file
     from dagnn.datasets.functions import SourceError
@@ -35,8 +35,9 @@ def read_functions(paths: Sequence[str]) -> tuple[list[str], list[FunctionGraph]
             found = parse_file(source)
         except SourceError as error:
             failed += 1
+            place = "" if error.lineno is None else f"{error.lineno}:{error.offset}:"
             messages.print(
-                f"{name}:{error.lineno}:{error.offset}: {error.reason}: {error.msg}",
+                f"{name}:{place} {error.reason}: {error.msg}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,

@@ -21,7 +21,7 @@ def name(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            help="Of a model trained with `dagnn train tok`. "
+            help="Of a model trained with `dagnn train tok`, or its run's folder. "
             "Default: $DAGNN_CHECKPOINT, or runs/tok/dagnn/seed0/best.ckpt.",
             show_default=False,
         ),

@@ -30,7 +30,7 @@ def na(
     ],
     checkpoint: Annotated[
         Path,
-        typer.Option("--checkpoint", "-c", help="A run of dagnn train na that was scored."),
+        typer.Option("--checkpoint", "-c", help="last.ckpt of a scored run, or its folder."),
     ] = Path("runs/na-dagnn-0"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

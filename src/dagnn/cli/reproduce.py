@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dagnn.cli.app import app
-from dagnn.cli.choices import Device, Preset
+from dagnn.cli.choices import Device, Preset, RayOption
 from dagnn.cli.console import messages, print_json, results
 
 if TYPE_CHECKING:
@@ -63,13 +63,7 @@ def reproduce(
             help="Runs at a time. By default 2 with the preset quick on two CPU cores or more.",
         ),
     ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", show_default=False,
-            help="Run on a Ray cluster: its address, auto, or local for one on this machine.",
-        ),
-    ] = None,
+    ray: RayOption = None,
     gpus: Annotated[
         float, typer.Option(min=0, help="With --ray: the share of a GPU that a run needs.")
     ] = 0.0,
@@ -114,6 +108,8 @@ def reproduce(
     from dagnn.experiments.run_cell import Workplace
     from dagnn.experiments.runner import run_cells
 
+    if name not in (choices := (*NAMES, "sweep", "all")):
+        raise ValueError(f"expected one of {', '.join(choices)}, got {name!r}")
     records = read_records(folder)
     rates = best_rates(((r.cell, r.metrics) for r in records), preset)
     names = NAMES if name == "all" else (name,)
@@ -129,8 +125,7 @@ def reproduce(
         _show_plan(cells, records, place.data, as_json)
         return
     if ray is not None:
-        address = None if ray == "local" else ray
-        running = run_on_ray(cells, folder, place, address=address, gpus=gpus)
+        running = run_on_ray(cells, folder, place, address=ray, gpus=gpus)
     else:
         running = run_cells(cells, folder, place, workers)
     messages.print(f"{len(cells)} runs; records in {folder}", markup=False, highlight=False)

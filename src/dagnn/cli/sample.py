@@ -43,8 +43,7 @@ def sample(
     from dagnn.autoencoders.fitting import load_autoencoder
     from dagnn.autoencoders.task_data import VALID, row_texts, type_names
 
-    path = checkpoint / "last.ckpt" if checkpoint.is_dir() else checkpoint
-    model, config = load_autoencoder(path)
+    model, config = load_autoencoder(checkpoint)
     task = config["autoencoder"]["task"]
     generator = torch.Generator().manual_seed(seed)
     z = model.sample_prior(count, generator)

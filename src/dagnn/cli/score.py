@@ -10,7 +10,7 @@ import typer
 
 from dagnn.cli.app import app
 from dagnn.cli.choices import Device, Preset
-from dagnn.cli.console import messages, print_json, results
+from dagnn.cli.console import messages, print_json, print_table, results
 
 __all__ = ["score"]
 
@@ -111,14 +111,16 @@ def _print_table(record: dict[str, Any]) -> None:
     from rich import box
     from rich.table import Table
 
-    table = Table(title=record["config"]["checkpoint"], title_justify="left", box=box.SIMPLE)
+    title = f"{record['config']['checkpoint']}, {record['config']['seeds']} seeds"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE)
     columns = {"rmse": "RMSE", "pearson": "r", "kendall": "τ", "coverage90": "in 90 %"}
-    for title in ("process", *columns.values(), "seeds"):
-        table.add_column(title, justify="left" if title == "process" else "right", no_wrap=True)
+    table.add_column("process")
+    for heading in columns.values():
+        table.add_column(heading, justify="right", no_wrap=True)
     for kind, metrics in record["metrics"].items():
         cells = [f"{metrics[name]['mean']:.3f} ± {metrics[name]['std']:.3f}" for name in columns]
-        table.add_row(kind, *cells, str(len(metrics["seeds"]["rmse"])))
-    results.print(table)
+        table.add_row(kind, *cells)
+    print_table(table)
     own = record["predictor"]
     results.print(
         f"dagnn predict: RMSE {own['rmse']:.3f}, {own['coverage90']:.0%} in its 90 % intervals",

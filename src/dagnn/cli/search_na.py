@@ -9,7 +9,7 @@ import typer
 
 from dagnn.cli.app import app
 from dagnn.cli.choices import Device
-from dagnn.cli.console import messages, print_json, results
+from dagnn.cli.console import messages, print_json, print_table, results
 
 if TYPE_CHECKING:
     from dagnn.search.architectures import Proposal
@@ -61,8 +61,9 @@ def na(
     from dagnn.datasets.architectures import load_architectures
     from dagnn.search.architectures import search_architectures
     from dagnn.search.latent_search import SearchSettings
+    from dagnn.training import find_checkpoint
 
-    path = checkpoint / "last.ckpt" if checkpoint.is_dir() else checkpoint
+    path = find_checkpoint(checkpoint, "last.ckpt")
     place = device.value
     if place == "auto":
         place = "cuda" if torch.cuda.is_available() else "cpu"
@@ -118,4 +119,4 @@ def _print(proposals: list[Proposal]) -> None:
             "" if proposal.known is None else f"{proposal.known:.4f}",
             str(proposal.round),
         )
-    results.print(table)
+    print_table(table)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dagnn.cli.app import train
-from dagnn.cli.choices import Device, Preset
+from dagnn.cli.choices import Device, Devices, NumNodes, Preset
 from dagnn.cli.console import messages, print_json, results
 
 __all__ = ["bn", "na"]
@@ -123,6 +123,8 @@ def na(
     bidirectional: BothOption = None,
     quality: QualityOption = False,
     device: DeviceOption = Device.auto,
+    devices: Devices = 1,
+    num_nodes: NumNodes = 1,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -156,6 +158,8 @@ def bn(
     bidirectional: BothOption = None,
     quality: QualityOption = False,
     device: DeviceOption = Device.auto,
+    devices: Devices = 1,
+    num_nodes: NumNodes = 1,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -177,6 +181,8 @@ def _train(task: str, **given: Any) -> None:
     from dagnn.autoencoders.quality import measure_quality
     from dagnn.autoencoders.task_data import default_file, load_task
     from dagnn.training import run_record, write_json
+    from dagnn.training.fit import accelerator
+    from dagnn.training.processes import is_first, join, leave
 
     model, seed = given["model"].value, given["seed"]
     settings = preset(given["preset"].value, model, task)
@@ -192,11 +198,11 @@ def _train(task: str, **given: Any) -> None:
     path = given["data"] or default_file(task)
     found = load_task(task, path)
     folder = given["out"] or Path("runs") / f"{task}-{model}-{seed}"
-    messages.print(
-        f"{len(found.train):,} graphs of {path} to train on, {len(found.test):,} to test; {folder}",
-        markup=False,
-        highlight=False,
-    )
+    processes = {"devices": given["devices"], "num_nodes": given["num_nodes"]}
+    join(accelerator(given["device"].value), **processes)
+    if is_first():
+        sizes = f"{len(found.train):,} graphs of {path} to train on, {len(found.test):,} to test"
+        messages.print(f"{sizes}; {folder}", markup=False, highlight=False)
     data = {"file": Path(path).name, "sha256": found.fingerprint}
     trained, run = fit_autoencoder(
         config,
@@ -204,8 +210,11 @@ def _train(task: str, **given: Any) -> None:
         folder,
         data=data,
         device=given["device"].value,
+        **processes,
         progress=not given["quiet"],
     )
+    if not is_first():
+        leave()
     last = run.history[-1]
     metrics: dict[str, Any] = {"loss": last["loss"], "epochs": len(run.history)}
     if given["quality"]:
@@ -219,12 +228,13 @@ def _train(task: str, **given: Any) -> None:
     write_json(folder / "record.json", record)
     if given["as_json"]:
         print_json(record)
-        return
-    words = ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in metrics.items()
-    )
-    results.print(f"{run.last_checkpoint}: {words}", markup=False, highlight=False)
+    else:
+        words = ", ".join(
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in metrics.items()
+        )
+        results.print(f"{run.last_checkpoint}: {words}", markup=False, highlight=False)
+    leave()
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:

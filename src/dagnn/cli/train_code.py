@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dagnn.cli.app import train
-from dagnn.cli.choices import Preset
+from dagnn.cli.choices import Devices, NumNodes, Preset
 from dagnn.cli.console import print_json, results
+
+if TYPE_CHECKING:
+    from dagnn.tasks.code_protocol import CodeRun
 
 __all__ = ["lp", "tok"]
 
@@ -57,8 +60,12 @@ Share = Annotated[float | None, typer.Option(help="Of the training split.", show
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Functions.", show_default=False)]
 PrecisionOption = Annotated[Precision, typer.Option(help="tf32 or bf16 for speed on a GPU.")]
 Captured = Annotated[
-    bool,
-    typer.Option("--captured", help="Each step as one CUDA graph (dagnn and dvae, on a GPU)."),
+    bool | None,
+    typer.Option(
+        "--captured/--no-captured",
+        help="Each step as one CUDA graph: dagnn and dvae, on a GPU. By default where it can be.",
+        show_default=False,
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Every = Annotated[
@@ -125,8 +132,10 @@ def tok(
     channels: Channels = None,
     layers: Layers = None,
     precision: PrecisionOption = Precision.full,
-    captured: Captured = False,
+    captured: Captured = None,
     device: Device = "auto",
+    devices: Devices = 1,
+    num_nodes: NumNodes = 1,
     checkpoint_every: Every = None,
     as_json: Json = False,
     aggregator: Aggregator = None,
@@ -145,8 +154,42 @@ def tok(
     - `dagnn train tok --data corpus`
 
     - `dagnn train tok --model gcn --data corpus --preset paper --sweep --seeds 5`
+
+    - `dagnn train tok --data corpus --preset paper --devices 4`
     """
-    _run("tok", out, sweep, seed, seeds, as_json, data, locals())
+    run = _configured(
+        "tok",
+        model,
+        preset,
+        learning_rate=learning_rate,
+        epochs=epochs,
+        train_share=train_share,
+        batch_size=batch_size,
+        edges=edges,
+        precision=precision.value,
+        captured=captured,
+        encoder={
+            "channels": channels,
+            "layers": layers,
+            "aggregator": aggregator,
+            "cell": cell,
+            "pool": pool,
+            "edge_attributes": edge_attributes,
+            "bidirectional": bidirectional,
+        },
+    )
+    _train(
+        run,
+        data,
+        out,
+        range(seed, seed + seeds),
+        sweep_first=sweep,
+        as_json=as_json,
+        device=device,
+        devices=devices,
+        num_nodes=num_nodes,
+        checkpoint_every_steps=checkpoint_every,
+    )
 
 
 @train.command()
@@ -166,8 +209,10 @@ def lp(
     channels: Channels = None,
     layers: Layers = None,
     precision: PrecisionOption = Precision.full,
-    captured: Captured = False,
+    captured: Captured = None,
     device: Device = "auto",
+    devices: Devices = 1,
+    num_nodes: NumNodes = 1,
     checkpoint_every: Every = None,
     as_json: Json = False,
     aggregator: Aggregator = None,
@@ -187,62 +232,107 @@ def lp(
 
     - `dagnn train lp --model gin --data corpus --preset paper --train-share 0.15`
     """
-    _run("lp", out, sweep, seed, seeds, as_json, data, locals())
+    run = _configured(
+        "lp",
+        model,
+        preset,
+        learning_rate=learning_rate,
+        epochs=epochs,
+        train_share=train_share,
+        batch_size=batch_size,
+        edges=edges,
+        precision=precision.value,
+        captured=captured,
+        encoder={
+            "channels": channels,
+            "layers": layers,
+            "aggregator": aggregator,
+            "cell": cell,
+            "pool": pool,
+            "edge_attributes": edge_attributes,
+            "bidirectional": bidirectional,
+        },
+    )
+    _train(
+        run,
+        data,
+        out,
+        range(seed, seed + seeds),
+        sweep_first=sweep,
+        as_json=as_json,
+        device=device,
+        devices=devices,
+        num_nodes=num_nodes,
+        checkpoint_every_steps=checkpoint_every,
+    )
 
 
-def _run(
-    task: str,
-    out: Path | None,
-    sweep_first: bool,
-    seed: int,
-    seeds: int,
-    as_json: bool,
+def _configured(
+    task: str, model: str, preset: Preset, *, encoder: dict[str, Any], **options: Any
+) -> CodeRun:
+    """The preset's run, but for the options that were given: those that are not None."""
+    from dataclasses import replace
+
+    from dagnn.tasks import code_protocol
+
+    def given(options: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in options.items() if value is not None}
+
+    run = code_protocol.preset(preset, task, model)
+    return replace(run, **given(options), encoder=replace(run.encoder, **given(encoder)))
+
+
+def _train(
+    run: CodeRun,
     source: Path,
-    options: dict[str, Any],
+    out: Path | None,
+    seeds: range,
+    *,
+    sweep_first: bool,
+    as_json: bool,
+    **fitting: Any,
 ) -> None:
+    """Train with each seed, and print the result.
+
+    Args:
+        run: What to do.
+        source: The data.
+        out: Where the runs are kept.
+        seeds: Of the runs.
+        sweep_first: Whether to find the learning rate.
+        as_json: How to print.
+        fitting: See :func:`dagnn.tasks.code_training.train_code`.
+    """
     from dataclasses import replace
     from functools import lru_cache
 
     from dagnn.datasets.code_dataset import CodeDataset, load_code_dataset
-    from dagnn.tasks.code_protocol import LEARNING_RATES, preset
+    from dagnn.tasks.code_protocol import LEARNING_RATES
     from dagnn.tasks.code_training import repeat, sweep
     from dagnn.tasks.simple_baselines import simple_baselines
-
-    run = preset(options["preset"], task, options["model"])
-    encoder_options = ("channels", "layers", "aggregator", "cell", "pool", "edge_attributes",
-                       "bidirectional")  # fmt: skip
-    run_options = ("learning_rate", "epochs", "train_share", "batch_size", "edges")
-    run = replace(
-        run,
-        **_given(options, run_options),
-        precision=str(options["precision"]),
-        captured=options["captured"],
-        encoder=replace(run.encoder, **_given(options, encoder_options)),
-    )
+    from dagnn.training.processes import is_first, leave
 
     @lru_cache(maxsize=1)
     def load(edges: str, share: float) -> CodeDataset:
         return load_code_dataset(source, edges=edges, train_share=share)
 
-    folder = Path("runs", task, options["model"]) if out is None else out
-    fitting = {"device": options["device"], "checkpoint_every_steps": options["checkpoint_every"]}
+    folder = out or Path("runs", run.task, run.encoder.model)
     scores: dict[float, float | None] = {}
     if sweep_first:
         rate, scores = sweep(run, load, folder / "sweep", LEARNING_RATES, **fitting)
         run = replace(run, learning_rate=rate)
-    summary = repeat(run, load, folder, range(seed, seed + seeds), **fitting)
+    summary = repeat(run, load, folder, seeds, **fitting)
+    if not is_first():
+        leave()
     data = load(run.edges, run.train_share)
-    summary["baselines"] = simple_baselines(task, data.valid, data.test, data.vocabulary)
+    summary["baselines"] = simple_baselines(run.task, data.valid, data.test, data.vocabulary)
     if scores:
         summary["sweep"] = {f"{rate:g}": score for rate, score in scores.items()}
     if as_json:
         print_json(summary)
     else:
-        _show(task, options["model"], summary, folder)
-
-
-def _given(options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: options[name] for name in names if options[name] is not None}
+        _show(run.task, run.encoder.model, summary, folder)
+    leave()
 
 
 def _show(task: str, model: str, summary: dict[str, Any], folder: Path) -> None:

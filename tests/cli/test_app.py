@@ -1,0 +1,50 @@
+"""How commands end: by errors, and by Ctrl-C."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# A command that is interrupted as soon as it runs.
+SCRIPT = """
+import sys
+from dagnn.cli import main
+from dagnn.datasets import corpus
+from dagnn.bayesnet import table
+
+def interrupted(*arguments, **options):
+    raise KeyboardInterrupt
+
+corpus.build_corpus = table.read_table = interrupted
+sys.argv[0] = "dagnn"
+main()
+"""
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", SCRIPT, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("data code", "interrupted; the same command goes on where it stopped"),
+        ("bn learn t.csv", "interrupted"),
+    ],
+)
+def test_an_interruption_is_told(command: str, words: str, tmp_path: Path) -> None:
+    result = run(tmp_path, *command.split())
+    assert result.returncode == 130
+    assert result.stderr.splitlines()[-1] == f"dagnn: {words}"
+    assert "Traceback" not in result.stderr
+
+
+def test_errors_end_with_status_2(tmp_path: Path) -> None:
+    result = run(tmp_path, "reproduce", "table9")
+    assert result.returncode == 2
+    assert result.stderr.startswith("dagnn: error: expected one of table1, ")
+    assert result.stderr.strip().endswith("sweep, all, got 'table9'")
