@@ -191,6 +191,16 @@ def test_operator(aggregator: str, cell: str, save: bool) -> None:
     assert len(outputs) == 1 + kept
 
 
+@pytest.mark.parametrize("aggregator", ["attention", "gated_sum"])
+@pytest.mark.parametrize("cell", ["gru", "linear"])
+def test_operator_backward(aggregator: str, cell: str) -> None:
+    *given, _ = operator_arguments(aggregator, cell, False)
+    outputs = torch.ops.dagnn.recurrence(*given, True)
+    arguments = ([torch.ones_like(outputs[0])], *given[:4], outputs, *given[4:], True)
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(torch.ops.dagnn.recurrence_backward.default, arguments, test_utils=checks)
+
+
 @pytest.mark.parametrize("with_schedule", [False, True])
 def test_compiles_without_a_break(with_schedule: bool) -> None:
     model = make_model()

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +170,20 @@ def test_levels_wider_than_the_device(precision: str, aggregator: str, cell: str
     check(model, layered([6000, 5000, 7003, 10, 5001], degree=3), precision)
 
 
+@pytest.mark.skipif(not INTERPRETED, reason="on a GPU, the launch is persistent anyway")
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize(("aggregator", "cell"), EACH)
+def test_the_persistent_launch_with_one_program(
+    precision: str, aggregator: str, cell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Per direction: it has nobody to wait for, and so the interpreter can run it, through narrow
+    levels and through wide ones, which have more than one tile."""
+    from dagnn.ops.triton import launch
+
+    monkeypatch.setattr(launch, "_processors", lambda _: 2)
+    check(make_model(aggregator, cell, 7), layered([2, 18, 17, 3], degree=2), precision)
+
+
 @cuda
 def test_a_path_of_36123_nodes() -> None:
     """As deep as the deepest graph known to the paper's data sets; it is a sequence."""
@@ -191,7 +205,88 @@ def test_a_path_of_36123_nodes() -> None:
     assert_near(Run(found.states, {name: found.gradients[name] for name in own}), Run([out], own))
 
 
+@kernels
+@pytest.mark.parametrize("cell", ["gru", "linear"])
+def test_equal_predecessors_have_no_gradient_of_scores(cell: str) -> None:
+    """Exactly: to whichever of them a softmax attends, the message is the same."""
+    data = make_graph([(1, 0)] * 5 + [(2, 1)] * 2 + [(3, 2)], 4)
+    model = on_device(make_model("attention-features", cell, HIDDEN, bidirectional=False))
+    for name, gradient in run(model, data).gradients.items():
+        if "aggregator" in name:
+            assert torch.equal(gradient, torch.zeros_like(gradient)), name
+
+
 # What runs when
+
+
+@kernels
+@TWO
+def test_backward_twice(aggregator: str, cell: str) -> None:
+    """Gradients take the place of buffers, but of none that autograd keeps."""
+    model, data = on_device(make_model(aggregator, cell, HIDDEN, num_layers=2)), example()
+    data.x = data.x.float().requires_grad_()
+    out = projection(model.embed_nodes(data.to(DEVICE)).forward)
+    variables = [data.x, *model.forward_layers.parameters()]
+    first = torch.autograd.grad(out, variables, retain_graph=True)
+    with poisoned_buffers():
+        second = torch.autograd.grad(out, variables)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@kernels
+@pytest.mark.parametrize("cell", ["gru", "linear"])
+def test_an_attention_keeps_its_states_and_scores_alone(cell: str) -> None:
+    model, data = on_device(make_model("attention", cell, HIDDEN, num_layers=2)), example()
+    data = data.to(DEVICE)
+    data.x = data.x.float()
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if tensor.is_floating_point():
+            kept[storage.data_ptr()] = storage.nbytes() // 4
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        schedule = LevelSchedule.from_data(data)
+        states = model.embed_nodes(data.x, schedule=schedule)  # noqa: F841 (it keeps them)
+    layers, sweeps = 2, 2
+    of_nodes = HIDDEN + 1  # the state and the log-sum-exp
+    most = data.x.numel() + sum(p.numel() for p in model.parameters())
+    most += layers * sweeps * (data.num_nodes * of_nodes + schedule.num_edges)
+    assert sum(kept.values()) <= most
+
+
+@kernels
+def test_gates_of_wide_levels_are_left_alone() -> None:
+    """The level loop has turned them into gradients already, after the loop others follow."""
+    from dagnn.ops.triton.gather import launch_finish
+
+    widths, hidden = [3, 20, 2, 5], 5
+    schedule = LevelSchedule.from_data(layered(widths, degree=1).to(DEVICE))
+    graph = Graph(*(getattr(schedule, name) for name in Graph._fields))
+    nodes, edges = schedule.num_nodes, schedule.num_edges
+
+    def finished(widest: int) -> Tensor:
+        generator = torch.Generator().manual_seed(0)
+
+        def tensor(*shape: int) -> Tensor:
+            return torch.randn(2, *shape, generator=generator).to(DEVICE)
+
+        gates = tensor(nodes, 4 * hidden)
+        launch_finish(
+            tensor(nodes, hidden), gates, [tensor(3 * hidden), tensor(3 * hidden)],
+            tensor(nodes, hidden), tensor(nodes, hidden), tensor(edges + nodes),
+            tensor(1, hidden), tensor(nodes), graph, widest,
+        )  # fmt: skip
+        return gates
+
+    none, narrow, every = finished(0), finished(3), finished(nodes)
+    assert not (none == every).any()
+    for d in range(2):
+        for low, high in pairwise(schedule.level_ptr[d].tolist()):
+            expected = every if high - low <= 3 else none
+            assert torch.equal(narrow[d, low:high], expected[d, low:high])
 
 
 @kernels
@@ -309,6 +404,22 @@ def test_schema_and_fake(aggregator: str, cell: str, precision: str, save: bool)
         test_utils=checks,
         atol=BARS[precision],
         rtol=BARS[precision],
+    )
+
+
+@kernels
+@pytest.mark.parametrize("aggregator", ["attention", "gated_sum"])
+@pytest.mark.parametrize("cell", ["gru", "linear"])
+@pytest.mark.parametrize("precision", ["fp32", LOWER[1]])
+def test_schema_and_fake_of_backward(aggregator: str, cell: str, precision: str) -> None:
+    """Strides too: half precision and a hidden size of 5 have padded buffers inside."""
+    *given, _ = operator_arguments(aggregator, cell, precision, False)
+    outputs = torch.ops.dagnn.recurrence(*given, True)
+    arguments = ([torch.ones_like(outputs[0])], *given[:4], outputs, *given[4:], True)
+    torch.library.opcheck(
+        torch.ops.dagnn.recurrence_backward.default,
+        arguments,
+        test_utils=("test_schema", "test_faketensor"),
     )
 
 

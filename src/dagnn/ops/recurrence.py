@@ -305,18 +305,19 @@ def _(
     directions, nodes = graph[0].shape
     hidden = parameters[1].size(2)
     states = [x.new_empty(directions, nodes, hidden) for _ in range(num_layers)]
-    # Triton keeps half precision (in padded rows), scores and each node's log-sum-exp, where the
-    # CPU keeps the attention weights themselves.
+    # Of an attention, Triton keeps scores and each node's log-sum-exp and nothing else, where the
+    # CPU keeps the attention weights themselves; of a gated sum, half precision in padded rows.
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     padded = hidden if half is None else (hidden + 7) // 8 * 8
     saved = []
     for _ in range(num_layers if save else 0):
+        if backend == "triton" and aggregator == "attention":
+            saved.append(x.new_empty(directions, graph[4].size(1) + nodes))
+            continue
         if cell == "gru":
             saved.append(x.new_empty(directions, nodes, 4 * padded, dtype=half))
         saved.append(x.new_empty(directions, nodes, padded))
-        width: tuple[int, ...] = (nodes, 2 * hidden)
-        if aggregator == "attention":
-            width = (graph[4].size(1) + (nodes if backend == "triton" else 0),)
+        width = (graph[4].size(1),) if aggregator == "attention" else (nodes, 2 * hidden)
         saved.append(x.new_empty(directions, *width))
     return states + saved
 
@@ -338,10 +339,11 @@ def _compute_backward(
     """Gradients of the parameters and the edge scores as they came, then (if needed) of x."""
     states, kept = list(outputs[:num_layers]), outputs[num_layers:]
     size = len(kept) // num_layers
-    saved = [
-        stack.Saved(kept[i] if size == 3 else None, *kept[i + size - 2 : i + size])
-        for i in range(0, len(kept), size)
-    ]
+    saved = []
+    for i in range(0, len(kept), size):
+        gates = kept[i] if size == 3 else None
+        message = kept[i + size - 2] if size > 1 else None
+        saved.append(stack.Saved(gates, message, kept[i + size - 1]))
     with torch.autocast(x.device.type, enabled=False):
         grad_x, parameter_grads, score_grads = _backward_of(backend)(
             aggregator,

@@ -2,7 +2,7 @@ r"""The backend-independent part of the fused recurrence: what needs no loop ove
 
 A stack of layers in all directions at once. Per layer, the input half of the cell is one large
 product before the level loop, and all weight gradients are a few large products after it; the
-level loop itself is the backend's (:mod:`dagnn.ops.cpu`, :mod:`dagnn.ops.triton`).
+level loop itself is the backend's (:mod:`dagnn.ops.cpu`, ``dagnn.ops.triton``).
 
 The layout that makes this cheap: a GRU's four pre-activations stand side by side in one buffer,
 
@@ -55,10 +55,10 @@ class Layer(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What a layer's forward pass leaves for its backward pass."""
+    """What a layer's forward pass leaves for its backward pass (on the GPU, less than this)."""
 
     gates: Tensor | None  # [S, N, 4H] (n, r, z, W_hn m + b_hn); a linear cell has none
-    message: Tensor  # [S, N, H]
+    message: Tensor | None  # [S, N, H]
     # attention: the weights [S, E] by slot; gated sum: the gate and the map [S, N, 2H]
     aggregate: Tensor
 
@@ -242,6 +242,7 @@ def _weight_gradients(
     cell: str, out: LayerGradients, below: Tensor, h: Tensor, saved: Saved, graph: Graph
 ) -> list[list[Tensor]]:
     per_direction = []
+    assert saved.message is not None
     for d in range(h.size(0)):
         hidden = h.size(2)
         gates, message = out.gates[d], saved.message[d]

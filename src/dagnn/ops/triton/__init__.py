@@ -10,6 +10,10 @@ product fills the first three blocks with PyTorch's own weights as they are, the
 rest, biases included, and the backward kernel leaves gradients in the same layout. ``HP`` is the
 hidden size, in half precision padded to a multiple of 8, since products of unaligned rows are
 several times slower.
+
+Under an attention, the forward pass keeps the states and the scores alone. Backward forms a
+layer's messages and pre-activations anew, for all nodes at once, and gradients take their place:
+one gates buffer is alive at a time. (A gated sum keeps them, since its products are in fp32.)
 """
 
 from __future__ import annotations
@@ -18,10 +22,16 @@ import torch
 from torch import Tensor
 
 from dagnn.ops.stack import Graph, LayerGradients, Saved
-from dagnn.ops.triton.launch import launch_backward, launch_forward
+from dagnn.ops.triton.gather import launch_messages
+from dagnn.ops.triton.launch import (
+    launch_attention_backward,
+    launch_forward,
+    launch_gated_sum_backward,
+)
 
 __all__ = ["backward", "forward"]
 
+_DENSE = torch.contiguous_format
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -39,14 +49,12 @@ def forward(
     below = _level_major(_operand(x, precision), graph)  # [S, N, CP]
     states, saved = [], []
     for i, (tensors, edge_score) in enumerate(zip(parameters, edge_scores, strict=True)):
-        weight = _input_weight(tensors[0], cell, precision)  # [S, 3 * HP, CP]
-        width = weight.size(1)
-        gates = below.new_empty(*below.shape[:2], width * 4 // 3 if cell == "gru" else width)
-        torch.bmm(below, weight.mT, out=gates[:, :, :width])
+        gates = _input_product(below, tensors[0], cell, precision)
         last = i == len(parameters) - 1
         h, below, keep = launch_forward(
             aggregator, cell, gates, tensors, edge_score, graph, precision, save, last
         )
+        del gates  # before the next layer's is made
         states.append(h)
         saved += [keep] if save else []
     return states, saved
@@ -68,24 +76,28 @@ def backward(
     """Gradients of x, of all parameters (as they came) and of the edge scores."""
     parameter_grads: list[list[Tensor]] = []
     score_grads: list[Tensor | None] = []
-    grad = grads[-1]
+    grad: Tensor | None = None
     for i in reversed(range(len(states))):
         tensors, h = parameters[i], states[i]
-        below = _operand(states[i - 1] if i else x, precision)
-        below = below if i else _level_major(below, graph)
-        out = launch_backward(aggregator, cell, grad, h, saved[i], tensors, graph, precision)
+        below = _level_major(_operand(states[i - 1] if i else x, precision), graph)
+        # A tensor of our own, contiguous and aligned: the kernel consumes it.
+        grad = grads[i].clone(memory_format=_DENSE) if grad is None else grad + grads[i]
+        out, message = _levels_backward(
+            aggregator, cell, grad, below, h, saved[i], graph, tensors, precision
+        )
+        # From here on, buffers are dropped as soon as they are done with.
+        grad = None
         gates = out.gates.to(below.dtype)
-        own = _cell_gradients(cell, gates, below, saved[i].message.to(below.dtype), tensors)
-        own += _aggregator_gradients(out, h, tensors, precision)
-        parameter_grads.append(own)
+        own = _cell_gradients(cell, gates, below, message, tensors)
+        del message
+        parameter_grads.append(own + _aggregator_gradients(out, h, precision))
         score_grads.append(out.edge_score)
         if i or need_x:
             weight = _input_weight(tensors[0], cell, precision)
             grad = _product(gates[:, :, : weight.size(1)], weight[:, : gates.size(2)])  # [S, N, CP]
             grad = grad[:, :, : tensors[0].size(2)]
-            if i:
-                grad = grad + grads[i - 1]
-    if not need_x:
+        del out, gates, below
+    if grad is None:
         grad_x = None
     elif x.dim() == 3:
         grad_x = grad.contiguous()
@@ -95,6 +107,53 @@ def backward(
         if grad.size(0) == 2:
             grad_x += grad[1].index_select(0, graph.rank[1])
     return grad_x, parameter_grads[::-1], score_grads[::-1]
+
+
+def _levels_backward(
+    aggregator: str,
+    cell: str,
+    grad: Tensor,
+    below: Tensor,
+    h: Tensor,
+    saved: Saved,
+    graph: Graph,
+    tensors: list[Tensor],
+    precision: str,
+) -> tuple[LayerGradients, Tensor]:
+    """What the level loop finds, and the messages as the operand of products ``[S, N, HP]``."""
+    if aggregator == "gated_sum":
+        assert saved.message is not None
+        out = launch_gated_sum_backward(cell, grad, h, saved, tensors, graph)
+        return out, saved.message.to(below.dtype)
+    messages = launch_messages(h, saved.aggregate, graph, below.dtype)
+    gates = None
+    if cell == "gru":
+        gates = _pre_activations(below, messages.message, tensors, precision)
+    out = launch_attention_backward(
+        cell, grad, h, saved.aggregate, messages, gates, tensors, graph, precision
+    )
+    return out, messages.message
+
+
+def _pre_activations(
+    below: Tensor, message: Tensor, tensors: list[Tensor], precision: str
+) -> Tensor:
+    """A GRU's gates buffer, before biases and activations. ``[S, N, 4 * HP]``"""
+    padded = message.size(2)
+    gates = _input_product(below, tensors[0], "gru", precision)
+    weight = _operand(tensors[1], precision, tensors[1].size(2))  # [S, 3 * HP, HP]
+    gates[:, :, : 2 * padded].baddbmm_(message, weight[:, : 2 * padded].mT)
+    torch.bmm(message, weight[:, 2 * padded :].mT, out=gates[:, :, 3 * padded :])
+    return gates
+
+
+def _input_product(below: Tensor, weight: Tensor, cell: str, precision: str) -> Tensor:
+    """A gates buffer with the input product in its first blocks. ``[S, N, 4 * HP]``"""
+    weight = _input_weight(weight, cell, precision)  # [S, 3 * HP, CP]
+    width = weight.size(1)
+    gates = below.new_empty(*below.shape[:2], width * 4 // 3 if cell == "gru" else width)
+    torch.bmm(below, weight.mT, out=gates[:, :, :width])
+    return gates
 
 
 def _cell_gradients(
@@ -118,7 +177,7 @@ def _cell_gradients(
     return [
         weight_ih,
         _message_blocks(weight_hh[:, :, :hidden, :hidden]),
-        bias[:, :3].reshape(directions, rows),
+        bias[:, :3].reshape(directions, rows).contiguous(),
         _message_blocks(bias),
     ]
 
@@ -128,11 +187,10 @@ def _message_blocks(blocks: Tensor) -> Tensor:
     return torch.cat([blocks[:, :2], blocks[:, 3:]], 1).flatten(1, 2)
 
 
-def _aggregator_gradients(
-    out: LayerGradients, h: Tensor, tensors: list[Tensor], precision: str
-) -> list[Tensor]:
+def _aggregator_gradients(out: LayerGradients, h: Tensor, precision: str) -> list[Tensor]:
     if out.key_score is not None:
-        return [torch.bmm(out.key_score.unsqueeze(1), h)]
+        # Not a product, whose lower precision this sum, which cancels, would feel.
+        return [(out.key_score.unsqueeze(2) * h).sum(1, keepdim=True)]
     assert out.gate_map is not None
     hidden = h.size(2)
     state = _operand(h, precision)

@@ -3,8 +3,15 @@
 The mirror of the forward kernel, from the last level to the first. A node pulls gradients over
 its successors, so no atomics are needed and the order of every sum is fixed. With ``dm`` the
 gradient of a message and ``a`` an attention weight, the gradient of an edge's score is local to
-the edge, ``ds = a (dm_v · h_u - dm_v · m_v)``; the second product needs whole rows of ``dm``,
-which no program has, so each program leaves its block's share of it for others to add up.
+the edge, ``ds = a dm_v · (h_u - m_v)``. Both states are taken relative to an anchor ``c``, the
+first predecessor of ``v``: ``a (dm_v · (h_u - c) - dm_v · (m_v - c))``, which are small where
+predecessors are alike. The second product needs whole rows of ``dm``, which the program that makes
+them does not have, so each leaves its block's share of it for others to add up.
+
+The gates of a GRU under an attention come as pre-activations, formed anew for all nodes at once.
+Where each row belongs to one program, their gradients take their place (wide levels); where the
+programs of all blocks read whole rows, nobody may write, and
+:func:`~dagnn.ops.triton.gather.launch_finish` does it after the loop (narrow levels).
 """
 
 from __future__ import annotations
@@ -12,9 +19,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, pin, rows, wait
+from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, pin, rows, sigmoid, tanh, wait
 
-__all__ = ["backward_kernel"]
+__all__ = ["backward_kernel", "gates_backward", "store_gates", "weight_of"]
 
 
 @triton.jit
@@ -25,21 +32,55 @@ def _weight_rows(weight, first, k, unit, H: tl.constexpr):
 
 
 @triton.jit
-def _gates_backward(dh, message, gates, row, row_mask, k, H: tl.constexpr, HP: tl.constexpr):
+def _bias(bias, k, H: tl.constexpr):
+    return tl.load(bias + k, mask=k < H, other=0.0)[None, :]
+
+
+@triton.jit
+def _update_gate(gates, bias_ih, bias_hh, row, row_mask, k, H: tl.constexpr, HP: tl.constexpr):
+    """z from its pre-activation."""
+    z = rows(gates + row * (4 * HP) + HP, k, row_mask, k < H)
+    return sigmoid(z + _bias(bias_ih + H, k, H) + _bias(bias_hh + H, k, H))
+
+
+@triton.jit
+def gates_backward(
+    dh,
+    message,
+    gates,
+    bias_ih,
+    bias_hh,
+    row,
+    row_mask,
+    k,
+    H: tl.constexpr,
+    HP: tl.constexpr,
+    ACTIVATED: tl.constexpr,  # else they are pre-activations, without biases
+):
     """Gradients of a GRU's pre-activations r, z, n and of n's message part; and dh z."""
     gate_row = gates + row * (4 * HP)
     m = rows(message + row * HP, k, row_mask, k < H)
     r = rows(gate_row, k, row_mask, k < H)
-    z = rows(gate_row + HP, k, row_mask, k < H)
     n = rows(gate_row + 2 * HP, k, row_mask, k < H)
     n_message = rows(gate_row + 3 * HP, k, row_mask, k < H)
+    if ACTIVATED:
+        z = rows(gate_row + HP, k, row_mask, k < H)
+    else:
+        r = sigmoid(r + _bias(bias_ih, k, H) + _bias(bias_hh, k, H))
+        z = _update_gate(gates, bias_ih, bias_hh, row, row_mask, k, H, HP)
+        n_message += _bias(bias_hh + 2 * H, k, H)
+        n = tanh(n + _bias(bias_ih + 2 * H, k, H) + r * n_message)
     dn = dh * (1 - z) * (1 - n * n)
     return dn * n_message * r * (1 - r), dh * (m - n) * z * (1 - z), dn, dn * r, dh * z
 
 
 @triton.jit
-def _store_gates(d_gates, row, row_mask, k, dr, dz, dn, dn_message, HP: tl.constexpr):
+def store_gates(
+    d_gates, row, row_mask, k, dr, dz, dn, dn_message, HP: tl.constexpr, IN_PLACE: tl.constexpr
+):
     """Padding included, where all of them are zero."""
+    if IN_PLACE:
+        tl.debug_barrier()  # all threads have read what is overwritten now
     mask = row_mask[:, None] & (k < HP)[None, :]
     at = d_gates + row[:, None] * (4 * HP) + k[None, :]
     tl.store(at, dr, mask=mask)
@@ -49,7 +90,7 @@ def _store_gates(d_gates, row, row_mask, k, dr, dz, dn, dn_message, HP: tl.const
 
 
 @triton.jit
-def _weight_of(aggregate, slot, v, live, edges):
+def weight_of(aggregate, slot, v, live, edges):
     """Attention weights from the scores and the log-sum-exp that the forward pass left."""
     score = tl.load(aggregate + slot, mask=live, other=0.0)
     norm = tl.load(aggregate + edges + v, mask=live, other=0.0)
@@ -57,20 +98,24 @@ def _weight_of(aggregate, slot, v, live, edges):
 
 
 @triton.jit
-def _successors(succ, succ_slot, aggregate, start, left, edges, ATTENTION: tl.constexpr):
-    """Two successors of each node, their slots and their attention weights."""
+def _successors(succ, succ_slot, anchor, aggregate, start, left, edges, ATTENTION: tl.constexpr):
+    """Two successors of each node, their anchors, their slots and their attention weights."""
     v = tl.load(succ + start, mask=left > 0, other=0)
     w = tl.load(succ + start + 1, mask=left > 1, other=0)
+    c = v
+    d = w
     slot = v
     next_slot = w
     s = left.to(tl.float32)
     t = s
     if ATTENTION:
+        c = tl.load(anchor + v, mask=left > 0, other=0)
+        d = tl.load(anchor + w, mask=left > 1, other=0)
         slot = tl.load(succ_slot + start, mask=left > 0, other=0)
         next_slot = tl.load(succ_slot + start + 1, mask=left > 1, other=0)
-        s = _weight_of(aggregate, slot, v, left > 0, edges)
-        t = _weight_of(aggregate, next_slot, w, left > 1, edges)
-    return v, w, slot, next_slot, s, t
+        s = weight_of(aggregate, slot, v, left > 0, edges)
+        t = weight_of(aggregate, next_slot, w, left > 1, edges)
+    return v, w, c, d, slot, next_slot, s, t
 
 
 @triton.jit
@@ -79,12 +124,15 @@ def _pull(
     dh2,  # whole rows in two pieces,
     dh,  # and the program's own block
     aggregate,
+    h,
     h1,  # the nodes' states, whole rows
     h2,
     start,  # where their successors start, how many they are,
     degree,
-    v,  # the first two, their slots and their attention weights
+    v,  # the first two, their anchors, their slots and their attention weights
     w,
+    c,
+    d,
     slot,
     next_slot,
     s,
@@ -95,6 +143,7 @@ def _pull(
     shares,
     succ,
     succ_slot,
+    anchor,
     row,
     row_mask,
     edges,
@@ -128,11 +177,11 @@ def _pull(
         if ATTENTION:
             ds = -tl.sum(fresh(shares + v * BLOCKS, share, live, share < BLOCKS), axis=1)
             dt = -tl.sum(fresh(shares + w * BLOCKS, share, also, share < BLOCKS), axis=1)
-            ds += tl.sum(a1 * h1, axis=1)
-            dt += tl.sum(b1 * h1, axis=1)
+            ds += tl.sum(a1 * (h1 - rows(h + c * H, k1, live, k1 < H)), axis=1)
+            dt += tl.sum(b1 * (h1 - rows(h + d * H, k1, also, k1 < H)), axis=1)
             if K2 > 0:
-                ds += tl.sum(a2 * h2, axis=1)
-                dt += tl.sum(b2 * h2, axis=1)
+                ds += tl.sum(a2 * (h2 - rows(h + c * H, k2, live, k2 < H)), axis=1)
+                dt += tl.sum(b2 * (h2 - rows(h + d * H, k2, also, k2 < H)), axis=1)
             ds *= s
             dt *= t
             tl.store(d_score + slot, ds, mask=live & saves)
@@ -148,8 +197,8 @@ def _pull(
             dh1 += a1 + b1
             if K2 > 0:
                 dh2 += a2 + b2
-        v, w, slot, next_slot, s, t = _successors(
-            succ, succ_slot, aggregate, start + j + 2, degree - j - 2, edges, ATTENTION
+        v, w, c, d, slot, next_slot, s, t = _successors(
+            succ, succ_slot, anchor, aggregate, start + j + 2, degree - j - 2, edges, ATTENTION
         )
     if ATTENTION:
         tl.store(key_score + row, total, mask=row_mask & saves)
@@ -158,20 +207,23 @@ def _pull(
 
 @triton.jit(**ANY)
 def backward_kernel(
-    grad,  # [S, N, H] of the states, from outside
-    gates,  # [S, N, 4, HP] (r, z, n, n's message part)
+    grad,  # [S, N, H] of the states, from outside; in wide levels it is overwritten
+    gates,  # [S, N, 4, HP] (r, z, n, n's message part); under an attention before activation
+    bias_ih,  # [S, 3H] of a GRU under an attention
+    bias_hh,  # [S, 3H]
     weight,  # [S, 3H, H] or [S, H, H]
     key,  # [S, H] attention
     gate_map,  # [S, 2H, H] gated sum
     h,  # [S, N, H]
     message,  # [S, N, HP]
+    anchor,  # [S, N] attention: the first predecessor
     aggregate,  # attention: [S, E + N]; gated sum: [S, N, 2H]
     d_state,  # [S, N, H] out: whole gradient of the states (linear cell, or gated sum)
-    d_gates,  # [S, N, 4, HP] out: GRU
-    d_message,  # [S, N, H] scratch
+    d_gates,  # [S, N, 4, HP] out: GRU; under an attention these are gates themselves
+    d_message,  # [S, N, H] scratch; under an attention it holds message - h[anchor] before
     d_score,  # [S, E] out: attention
     key_score,  # [S, N] out: attention
-    shares,  # [S, N, BLOCKS] scratch: each block's share of dm · m
+    shares,  # [S, N, BLOCKS] scratch: each block's share of dm · offset
     d_pair,  # [S, N, 2H] out: gated sum
     level_ptr,  # [S, D + 1]
     succ_ptr,  # [S, N + 1]
@@ -224,6 +276,9 @@ def backward_kernel(
     if GRU:
         gates += direction * nodes * 4 * HP
         d_gates += direction * nodes * 4 * HP
+        if ATTENTION:
+            bias_ih += direction * 3 * H
+            bias_hh += direction * 3 * H
     if PHASE != 0:
         wr1 = _weight_rows(weight, 0, k1, unit, H).to(OPERAND)
         wr2 = wr1
@@ -242,6 +297,7 @@ def backward_kernel(
         d_score += direction * edges
         key_score += direction * nodes
         shares += direction * nodes * BLOCKS
+        anchor += direction * nodes
         key1 = tl.load(key + direction * H + k1, mask=k1 < H, other=0.0)
         key2 = tl.load(key + direction * H + k2, mask=k2 < H, other=0.0)
         key_own = tl.load(key + direction * H + unit, mask=unit_mask, other=0.0)
@@ -284,26 +340,27 @@ def backward_kernel(
                     h2 = rows(h + row * H, k2, row_mask, k2 < H)
                     start = tl.load(succ_ptr + row, mask=row_mask, other=0)
                     degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
-                    v, w, slot, next_slot, s, t = _successors(
-                        succ, succ_slot, aggregate, start, degree, edges, ATTENTION
+                    v, w, c, d, slot, next_slot, s, t = _successors(
+                        succ, succ_slot, anchor, aggregate, start, degree, edges, ATTENTION
                     )
                     dh1, dh2, dh = _pull(
-                        dh1, dh2, dh, aggregate, h1, h2, start, degree, v, w, slot, next_slot,
-                        s, t, d_message, d_score, key_score, shares, succ, succ_slot,
-                        row, row_mask, edges, k1, k2, unit, key1, key2, key_own, True,
+                        dh1, dh2, dh, aggregate, h, h1, h2, start, degree, v, w, c, d, slot,
+                        next_slot, s, t, d_message, d_score, key_score, shares, succ, succ_slot,
+                        anchor, row, row_mask, edges, k1, k2, unit, key1, key2, key_own, True,
                         H, K2, BM, BLOCKS, PADDED_BLOCKS, ATTENTION,
                     )  # fmt: skip
-                    dr, dz, dn, dn_message, passed = _gates_backward(
-                        dh1, message, gates, row, row_mask, k1, H, HP
+                    dr, dz, dn, dn_message, passed = gates_backward(
+                        dh1, message, gates, bias_ih, bias_hh, row, row_mask, k1, H, HP, False
                     )
-                    _store_gates(d_gates, row, row_mask, k1, dr, dz, dn, dn_message, HP)
-                    at = d_message + row[:, None] * H
+                    store_gates(d_gates, row, row_mask, k1, dr, dz, dn, dn_message, HP, True)
+                    # In place of the gradient, which nobody else reads.
+                    at = grad + row[:, None] * H
                     tl.store(at + k1[None, :], passed, mask=row_mask[:, None] & (k1 < H)[None, :])
                     if K2 > 0:
-                        dr, dz, dn, dn_message, passed = _gates_backward(
-                            dh2, message, gates, row, row_mask, k2, H, HP
+                        dr, dz, dn, dn_message, passed = gates_backward(
+                            dh2, message, gates, bias_ih, bias_hh, row, row_mask, k2, H, HP, False
                         )
-                        _store_gates(d_gates, row, row_mask, k2, dr, dz, dn, dn_message, HP)
+                        store_gates(d_gates, row, row_mask, k2, dr, dz, dn, dn_message, HP, True)
                         tl.store(
                             at + k2[None, :], passed, mask=row_mask[:, None] & (k2 < H)[None, :]
                         )
@@ -318,14 +375,16 @@ def backward_kernel(
             row_mask = row < high
             mask = row_mask[:, None] & unit_mask[None, :]
             at = row[:, None] * H + unit[None, :]
-            m = rows(message + row * HP, unit, row_mask, unit_mask)
             acc = tl.zeros((BM, BN), dtype=tl.float32)
             x1 = tl.zeros((BM, K1), dtype=tl.float32)
             x2 = tl.zeros((BM, K2 if K2 > 0 else 16), dtype=tl.float32)
+            # What does not depend on the level before is loaded before the wait.
+            if ATTENTION:
+                own_offset = rows(d_message + row * H, unit, row_mask, unit_mask)
             if wide:
                 if own == 0:
                     wait(here, row_tiles)
-                acc = fresh(d_message + row * H, unit, row_mask, unit_mask)
+                acc = fresh(grad + row * H, unit, row_mask, unit_mask)
             else:
                 dh = acc
                 dh1 = x1
@@ -333,7 +392,8 @@ def backward_kernel(
                 h1 = x1
                 h2 = x2
                 if ATTENTION:
-                    # What does not depend on the level before is loaded before the wait.
+                    if GRU:
+                        z = _update_gate(gates, bias_ih, bias_hh, row, row_mask, unit, H, HP)
                     dh = rows(grad + row * H, unit, row_mask, unit_mask)
                     dh1 = rows(grad + row * H, k1, row_mask, k1 < H)
                     dh2 = rows(grad + row * H, k2, row_mask, k2 < H)
@@ -342,17 +402,17 @@ def backward_kernel(
                 if stage % PHASES == 0:
                     start = tl.load(succ_ptr + row, mask=row_mask, other=0)
                     degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
-                    v, w, slot, next_slot, s, t = _successors(
-                        succ, succ_slot, aggregate, start, degree, edges, ATTENTION
+                    v, w, c, d, slot, next_slot, s, t = _successors(
+                        succ, succ_slot, anchor, aggregate, start, degree, edges, ATTENTION
                     )
                     if WAIT:
                         if own == 0:
                             if stage > 0:
                                 wait(here - 1, before)
                     dh1, dh2, dh = _pull(
-                        dh1, dh2, dh, aggregate, h1, h2, start, degree, v, w, slot, next_slot,
-                        s, t, d_message, d_score, key_score, shares, succ, succ_slot,
-                        row, row_mask, edges, k1, k2, unit, key1, key2, key_own, block == 0,
+                        dh1, dh2, dh, aggregate, h, h1, h2, start, degree, v, w, c, d, slot,
+                        next_slot, s, t, d_message, d_score, key_score, shares, succ, succ_slot,
+                        anchor, row, row_mask, edges, k1, k2, unit, key1, key2, key_own, block == 0,
                         H, K2, BM, BLOCKS, PADDED_BLOCKS, ATTENTION,
                     )  # fmt: skip
                     if ATTENTION and not GRU:
@@ -385,11 +445,13 @@ def backward_kernel(
                         dh = fresh(d_state + row * H, unit, row_mask, unit_mask)
                         dh1 = fresh(d_state + row * H, k1, row_mask, k1 < H)
                         dh2 = fresh(d_state + row * H, k2, row_mask, k2 < H)
-                if GRU and stage % PHASES == PHASES - 1:
-                    dr, dz, dn, dn_message, acc = _gates_backward(
-                        dh, message, gates, row, row_mask, unit, H, HP
+                if GRU and ATTENTION:
+                    acc = dh * z
+                elif GRU and stage % PHASES == PHASES - 1:
+                    dr, dz, dn, dn_message, acc = gates_backward(
+                        dh, message, gates, bias_ih, bias_hh, row, row_mask, unit, H, HP, True
                     )
-                    _store_gates(d_gates, row, row_mask, unit, dr, dz, dn, dn_message, HP)
+                    store_gates(d_gates, row, row_mask, unit, dr, dz, dn, dn_message, HP, False)
                 x1 = dh1
                 x2 = dh2
             if ATTENTION or PHASE != 0:
@@ -403,9 +465,10 @@ def backward_kernel(
                                 dz1 = fresh(gate_row + HP, k1, row_mask, k1 < H)
                                 dn1 = fresh(gate_row + 3 * HP, k1, row_mask, k1 < H)
                             else:
-                                dr1, dz1, _, dn1, _ = _gates_backward(
-                                    x1, message, gates, row, row_mask, k1, H, HP
-                                )
+                                dr1, dz1, _, dn1, _ = gates_backward(
+                                    x1, message, gates, bias_ih, bias_hh, row, row_mask,
+                                    k1, H, HP, not ATTENTION,
+                                )  # fmt: skip
                             acc = dot(pin(dr1), wr1, acc, PRECISION)
                             acc = dot(pin(dz1), wz1, acc, PRECISION)
                             acc = dot(pin(dn1), wn1, acc, PRECISION)
@@ -415,9 +478,10 @@ def backward_kernel(
                                     dz2 = fresh(gate_row + HP, k2, row_mask, k2 < H)
                                     dn2 = fresh(gate_row + 3 * HP, k2, row_mask, k2 < H)
                                 else:
-                                    dr2, dz2, _, dn2, _ = _gates_backward(
-                                        x2, message, gates, row, row_mask, k2, H, HP
-                                    )
+                                    dr2, dz2, _, dn2, _ = gates_backward(
+                                        x2, message, gates, bias_ih, bias_hh, row, row_mask,
+                                        k2, H, HP, not ATTENTION,
+                                    )  # fmt: skip
                                 acc = dot(pin(dr2), wr2, acc, PRECISION)
                                 acc = dot(pin(dz2), wz2, acc, PRECISION)
                                 acc = dot(pin(dn2), wn2, acc, PRECISION)
@@ -425,11 +489,11 @@ def backward_kernel(
                             acc = dot(pin(x1), wr1, acc, PRECISION)
                             if K2 > 0:
                                 acc = dot(pin(x2), wr2, acc, PRECISION)
-                        tl.store(d_message + at, acc, mask=mask)
                         if ATTENTION:
-                            tl.store(
-                                shares + row * BLOCKS + block, tl.sum(acc * m, 1), mask=row_mask
-                            )
+                            share = tl.sum(acc * own_offset, axis=1)
+                            tl.store(shares + row * BLOCKS + block, share, mask=row_mask)
+                            tl.debug_barrier()  # all threads have read what is overwritten now
+                        tl.store(d_message + at, acc, mask=mask)
             own += 1
         if WAIT:
             if own > 0:

@@ -184,7 +184,7 @@ def _update(
     H: tl.constexpr,
     HP: tl.constexpr,
     GRU: tl.constexpr,
-    SAVE: tl.constexpr,
+    SAVE: tl.constexpr,  # activated gates and messages
     HALF: tl.constexpr,
 ):
     """The cell, for a tile's rows and the program's units. Padding is stored too."""
@@ -221,7 +221,7 @@ def forward_kernel(
     gate_bias,  # [S, H] gated sum
     h,  # [S, N, H]
     h_half,  # [S, N, HP] the same, as the operand of the next layer's input product
-    message,  # [S, N, HP]
+    message,  # [S, N, HP] out: gated sum; scratch of wide levels
     aggregate,  # attention: [S, E + N] scores by slot, then each node's log-sum-exp;
     # gated sum: [S, N, 2H] the gate and the map
     level_ptr,  # [S, D + 1]
@@ -399,7 +399,7 @@ def forward_kernel(
                             g_n = _product(m1, m2, wn1, wn2, g_n, K2, PRECISION)
                     _update(
                         g_r, g_z, g_n, g_m, m, gates, h, h_half, message, row, row_mask, unit,
-                        H, HP, GRU, SAVE, HALF,
+                        H, HP, GRU, SAVE and not ATTENTION, HALF,
                     )  # fmt: skip
                     own += 1
         if not ATTENTION and PHASE != 0:

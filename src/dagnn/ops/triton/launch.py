@@ -15,9 +15,10 @@ from dagnn.ops.stack import Graph, LayerGradients, Saved
 from dagnn.ops.triton.backward import backward_kernel
 from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
 from dagnn.ops.triton.forward import forward_kernel
+from dagnn.ops.triton.gather import Messages, launch_finish
 from dagnn.ops.triton.primitives import INTERPRETED
 
-__all__ = ["launch_backward", "launch_forward"]
+__all__ = ["launch_attention_backward", "launch_forward", "launch_gated_sum_backward"]
 
 
 class Tiles(NamedTuple):
@@ -70,14 +71,18 @@ def _processors(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def _launch(kernel: Any, tensors: list[Any], graph: Graph, phases: int, **flags: Any) -> None:
-    """Run a kernel over all levels with the first tiles that fit the device."""
+def _launch(kernel: Any, tensors: list[Any], graph: Graph, phases: int, **flags: Any) -> int:
+    """Run a kernel over all levels with the first tiles that fit the device.
+
+    Returns:
+        The number of nodes up to which a level was narrow.
+    """
     if graph.level_ptr.size(1) == 1:
-        return
+        return 0
     key = (kernel is backward_kernel, graph.order.device, *flags.values())
     if key not in _chosen:
         _chosen[key] = _first_that_fits(kernel, tensors, graph, phases, **flags)
-    _launch_tiles(kernel, tensors, graph, phases, _chosen[key], False, **flags)
+    return _launch_tiles(kernel, tensors, graph, phases, _chosen[key], False, **flags)
 
 
 def _first_that_fits(
@@ -109,7 +114,7 @@ def _launch_tiles(
     tiles: Tiles,
     idle: bool,  # launch every kernel once, with nothing to do
     **flags: Any,
-) -> None:
+) -> int:
     directions, nodes = graph.order.shape
     levels = graph.level_ptr.size(1) - 1
     stages = levels * phases
@@ -132,7 +137,7 @@ def _launch_tiles(
     if kernel is backward_kernel:
         blocks_of_shares["PADDED_BLOCKS"] = next_power_of_2(blocks)
         tensors = [
-            # Each block's share of dm · m; its size depends on the tiles.
+            # Each block's share of dm · offset; its size depends on the tiles.
             done.new_empty(directions, nodes, blocks, dtype=torch.float32) if t is SHARES else t
             for t in tensors
         ]
@@ -156,11 +161,7 @@ def _launch_tiles(
         sizes = nodes, graph.pred.size(1), levels, first, last, groups * blocks
         grid = directions * groups * blocks, 1
         call(kernel, grid, [*tensors, done, *sizes], constants, options)
-
-
-def _aligned(tensor: Tensor) -> Tensor:
-    """Gradients of several layers may be cut out of one tensor, anywhere."""
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+    return groups * tiles.BM if resident else nodes
 
 
 SHARES = object()
@@ -186,7 +187,7 @@ def launch_forward(
     hidden, padded = weight.size(2), width // 4 if gru else width
     bias_hh = rest.pop(0) if gru else None
     h = weight.new_empty(directions, nodes, hidden)
-    # In float32 also in half precision: in the gradient of the scores it must cancel exactly.
+    # In float32 also in half precision: sums and averages are.
     message = h.new_empty(directions, nodes, padded)
     half = gates.dtype != h.dtype
     h_half = gates.new_empty(message.shape) if half and not last else h
@@ -224,43 +225,108 @@ def launch_forward(
         HALF=half and not last,
         PRECISION=precision if attention else "fp32",
     )
+    if attention:  # messages and gates are formed anew
+        return h, h_half, Saved(None, None, aggregate)
     return h, h_half, Saved(gates if gru else None, message, aggregate)
 
 
-def launch_backward(
-    aggregator: str,
+def launch_attention_backward(
+    cell: str,
+    grad: Tensor,
+    h: Tensor,
+    aggregate: Tensor,
+    messages: Messages,
+    gates: Tensor | None,
+    parameters: list[Tensor],
+    graph: Graph,
+    precision: str,
+) -> LayerGradients:
+    """Gradients of a layer with attention. Those of a GRU's gates take the place of :obj:`gates`,
+    their pre-activations ``[S, N, 4, HP]`` without biases; those of messages take the place of the
+    messages' offsets; and :obj:`grad` is consumed."""
+    directions, nodes, hidden = h.shape
+    biases = [None, None] if gates is None else parameters[2:4]
+    key = parameters[-1]
+    d_state = torch.empty_like(h) if gates is None else None
+    d_message = messages.offset
+    d_score = h.new_empty(directions, graph.pred.size(1))
+    key_score = h.new_empty(directions, nodes)
+    widest = _launch(
+        backward_kernel,
+        [
+            grad,
+            gates,
+            *biases,
+            parameters[1],
+            key,
+            None,
+            h,
+            messages.message,
+            messages.anchor,
+            aggregate,
+            d_state,
+            gates,
+            d_message,
+            d_score,
+            key_score,
+            SHARES,
+            None,
+            graph.level_ptr,
+            graph.succ_ptr,
+            graph.succ,
+            graph.succ_slot,
+        ],
+        graph,
+        1,
+        H=hidden,
+        HP=messages.message.size(2),
+        GRU=cell == "gru",
+        ATTENTION=True,
+        PRECISION=precision,
+    )
+    if gates is None:
+        assert d_state is not None
+        return LayerGradients(d_state, d_score, key_score, None)
+    launch_finish(
+        grad, gates, parameters[2:4], messages.message, d_message, aggregate, key, key_score,
+        graph, widest,
+    )  # fmt: skip
+    return LayerGradients(gates, d_score, key_score, None)
+
+
+def launch_gated_sum_backward(
     cell: str,
     grad: Tensor,
     h: Tensor,
     saved: Saved,
     parameters: list[Tensor],
     graph: Graph,
-    precision: str,
 ) -> LayerGradients:
-    attention, gru = aggregator == "attention", cell == "gru"
     directions, nodes, hidden = h.shape
-    rest = parameters[4:] if gru else parameters[3:]
-    d_state = None if gru and attention else torch.empty_like(h)
+    assert saved.message is not None
+    gate, _, value = parameters[-3:]
+    d_state = torch.empty_like(h)
     d_gates = None if saved.gates is None else torch.empty_like(saved.gates)
-    d_score = h.new_empty(directions, graph.pred.size(1)) if attention else None
-    key_score = h.new_empty(directions, nodes) if attention else None
-    d_pair = None if attention else h.new_empty(directions, nodes, 2 * hidden)
+    d_pair = h.new_empty(directions, nodes, 2 * hidden)
     _launch(
         backward_kernel,
         [
-            _aligned(grad.contiguous()),
+            grad,
             saved.gates,
+            None,
+            None,
             parameters[1],
-            rest[0] if attention else None,
-            None if attention else torch.cat([rest[0], rest[2]], 1),
+            None,
+            torch.cat([gate, value], 1),
             h,
             saved.message,
+            None,
             saved.aggregate,
             d_state,
             d_gates,
             torch.empty_like(h),
-            d_score,
-            key_score,
+            None,
+            None,
             SHARES,
             d_pair,
             graph.level_ptr,
@@ -269,13 +335,11 @@ def launch_backward(
             graph.succ_slot,
         ],
         graph,
-        1 if attention else 2,
+        2,
         H=hidden,
         HP=saved.message.size(2),
-        GRU=gru,
-        ATTENTION=attention,
-        PRECISION=precision if attention else "fp32",
+        GRU=cell == "gru",
+        ATTENTION=False,
+        PRECISION="fp32",
     )
-    gates = d_gates if d_gates is not None else d_state
-    assert gates is not None
-    return LayerGradients(gates, d_score, key_score, d_pair)
+    return LayerGradients(d_state if d_gates is None else d_gates, None, None, d_pair)

@@ -1,0 +1,222 @@
+r"""What the backward pass of an attention does for all nodes at once, without levels.
+
+Before the level loop, :func:`launch_messages` forms the messages anew, so that the forward pass
+need not keep them. A message is an average, and comes as a sum: the state ``c`` of the node's
+first predecessor (its *anchor*) and the rest, ``offset = sum_u a_u (h_u - c)``. Gradients of
+scores are differences within a neighbourhood; relative to an anchor they are small from the
+start, and do not cancel.
+
+After it, :func:`launch_finish` turns pre-activations of a GRU into their gradients, in place,
+where the level loop could not: in narrow levels, whose programs read one another's columns.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+# (Arguments of kernels are typed when they are compiled.)
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from dagnn.ops.stack import Graph
+from dagnn.ops.triton.backward import gates_backward, store_gates, weight_of
+from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
+from dagnn.ops.triton.primitives import rows
+
+__all__ = ["Messages", "launch_finish", "launch_messages"]
+
+# Sizes and the alignment of indices differ from batch to batch: no compilation for each.
+_ANY = {
+    "do_not_specialize": ("nodes", "edges", "levels", "steps", "widest"),
+    "do_not_specialize_on_alignment": (
+        "level_ptr", "pred_ptr", "pred", "succ_ptr", "succ", "succ_slot",
+    ),
+}  # fmt: skip
+ROWS = 16  # nodes of a tile
+
+
+class Messages(NamedTuple):
+    """Messages of all nodes; zeros where a node has no predecessors."""
+
+    message: Tensor  # [S, N, HP] as the operand of products
+    offset: Tensor  # [S, N, H] message - h[anchor], in float32
+    anchor: Tensor  # [S, N] the first predecessor
+
+
+@triton.jit(**_ANY)
+def message_kernel(
+    h,  # [S, N, H]
+    aggregate,  # [S, E + N] scores by slot, then each node's log-sum-exp
+    message,  # [S, N, HP] out
+    offset,  # [S, N, H] out
+    anchor,  # [S, N] out
+    pred_ptr,  # [S, N + 1]
+    pred,  # [S, E]
+    nodes,
+    edges,
+    H: tl.constexpr,
+    HP: tl.constexpr,
+    BM: tl.constexpr,
+    BC: tl.constexpr,
+):
+    BLOCKS: tl.constexpr = (HP + BC - 1) // BC
+    direction = (tl.program_id(1) // BLOCKS).to(tl.int64)
+    column = tl.program_id(1) % BLOCKS * BC + tl.arange(0, BC)
+    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    row_mask = row < nodes
+    h += direction * nodes * H
+    aggregate += direction * (edges + nodes)
+    pred_ptr += direction * (nodes + 1)
+    pred += direction * edges
+    start = tl.load(pred_ptr + row, mask=row_mask, other=0)
+    degree = tl.load(pred_ptr + row + 1, mask=row_mask, other=0) - start
+    first = tl.load(pred + start, mask=degree > 0, other=0)
+    state = rows(h + first * H, column, degree > 0, column < H)
+    out = tl.zeros((BM, BC), dtype=tl.float32)
+    total = tl.zeros((BM,), dtype=tl.float32)
+    for j in range(tl.max(degree)):
+        live = j < degree
+        u = tl.load(pred + start + j, mask=live, other=0)
+        weight = weight_of(aggregate, start + j, row, live, edges)
+        out += weight[:, None] * (rows(h + u * H, column, live, column < H) - state)
+        total += weight
+    # The weights' common error, which the log-sum-exp has, leaves with their sum.
+    out *= tl.where(degree > 0, 1 / total, 0.0)[:, None]
+    row += direction * nodes
+    mask = row_mask[:, None] & (column < H)[None, :]
+    tl.store(offset + row[:, None] * H + column[None, :], out, mask=mask)
+    padded = row_mask[:, None] & (column < HP)[None, :]
+    tl.store(message + row[:, None] * HP + column[None, :], state + out, mask=padded)
+    tl.store(anchor + row, first, mask=row_mask & (tl.program_id(1) % BLOCKS == 0))
+
+
+@triton.jit
+def _level_width(level_ptr, row, levels, steps):
+    """How many nodes the level of each row has: by search in the ascending starts of levels."""
+    low = row * 0
+    high = low + levels
+    for _ in range(steps):
+        middle = (low + high) // 2
+        searching = high - low > 1
+        before = tl.load(level_ptr + middle, mask=searching, other=0) <= row
+        low = tl.where(searching & before, middle, low)
+        high = tl.where(searching & (before == 0), middle, high)
+    return tl.load(level_ptr + low + 1) - tl.load(level_ptr + low)
+
+
+@triton.jit(**_ANY)
+def finish_kernel(
+    grad,  # [S, N, H] of the states, from outside
+    gates,  # [S, N, 4, HP] in: pre-activations without biases; out: their gradients
+    bias_ih,  # [S, 3H]
+    bias_hh,  # [S, 3H]
+    message,  # [S, N, HP]
+    d_message,  # [S, N, H]
+    aggregate,  # [S, E + N]
+    key,  # [S, H]
+    key_score,  # [S, N]
+    level_ptr,  # [S, D + 1]
+    succ_ptr,  # [S, N + 1]
+    succ,  # [S, E]
+    succ_slot,  # [S, E]
+    nodes,
+    edges,
+    levels,
+    steps,  # of a search among the levels
+    widest,  # nodes of a level, up to which it is narrow
+    H: tl.constexpr,
+    HP: tl.constexpr,
+    BM: tl.constexpr,
+    BC: tl.constexpr,
+):
+    BLOCKS: tl.constexpr = (HP + BC - 1) // BC
+    direction = (tl.program_id(1) // BLOCKS).to(tl.int64)
+    column = tl.program_id(1) % BLOCKS * BC + tl.arange(0, BC)
+    column_mask = column < H
+    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    row_mask = row < nodes
+    width = _level_width(level_ptr + direction * (levels + 1), row, levels, steps)
+    row_mask = row_mask & (width <= widest)
+    succ_ptr += direction * (nodes + 1)
+    succ += direction * edges
+    succ_slot += direction * edges
+    aggregate += direction * (edges + nodes)
+    d_message += direction * nodes * H
+    start = tl.load(succ_ptr + row, mask=row_mask, other=0)
+    degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
+    row += direction * nodes
+    dh = rows(grad + row * H, column, row_mask, column_mask)
+    own_key = tl.load(key + direction * H + column, mask=column_mask, other=0.0)
+    dh += tl.load(key_score + row, mask=row_mask, other=0.0)[:, None] * own_key[None, :]
+    for j in range(tl.max(degree)):
+        live = j < degree
+        v = tl.load(succ + start + j, mask=live, other=0)
+        slot = tl.load(succ_slot + start + j, mask=live, other=0)
+        weight = weight_of(aggregate, slot, v, live, edges)
+        dh += weight[:, None] * rows(d_message + v * H, column, live, column_mask)
+    dr, dz, dn, dn_message, _ = gates_backward(
+        dh, message, gates, bias_ih + direction * 3 * H, bias_hh + direction * 3 * H,
+        row, row_mask, column, H, HP, False,
+    )  # fmt: skip
+    store_gates(gates, row, row_mask, column, dr, dz, dn, dn_message, HP, True)
+
+
+def launch_messages(h: Tensor, aggregate: Tensor, graph: Graph, operand: torch.dtype) -> Messages:
+    directions, nodes, hidden = h.shape
+    padded = hidden if operand == h.dtype else hidden + -hidden % 8
+    out = Messages(
+        h.new_empty(directions, nodes, padded, dtype=operand),
+        torch.empty_like(h),
+        graph.pred.new_empty(directions, nodes),
+    )
+    arguments = [h, aggregate, *out, graph.pred_ptr, graph.pred, nodes, graph.pred.size(1)]
+    _launch(message_kernel, arguments, graph, H=hidden, HP=padded)
+    return out
+
+
+def launch_finish(
+    grad: Tensor,
+    gates: Tensor,
+    biases: list[Tensor],
+    message: Tensor,
+    d_message: Tensor,
+    aggregate: Tensor,
+    key: Tensor,
+    key_score: Tensor,
+    graph: Graph,
+    widest: int,
+) -> None:
+    levels = graph.level_ptr.size(1) - 1
+    arguments = [
+        grad,
+        gates,
+        *biases,
+        message,
+        d_message,
+        aggregate,
+        key,
+        key_score,
+        graph.level_ptr,
+        graph.succ_ptr,
+        graph.succ,
+        graph.succ_slot,
+        grad.size(1),
+        graph.pred.size(1),
+        levels,
+        levels.bit_length(),
+        widest,
+    ]
+    _launch(finish_kernel, arguments, graph, H=grad.size(2), HP=message.size(2))
+
+
+def _launch(kernel: Any, arguments: list[Any], graph: Graph, **sizes: int) -> None:
+    directions, nodes = graph.order.shape
+    if not nodes:
+        return
+    columns = max(16, min(128, next_power_of_2(sizes["HP"])))
+    grid = ceil_div(nodes, ROWS), directions * ceil_div(sizes["HP"], columns)
+    call(kernel, grid, arguments, {**sizes, "BM": ROWS, "BC": columns}, {})
