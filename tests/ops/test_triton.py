@@ -275,9 +275,8 @@ def test_gates_of_wide_levels_are_left_alone() -> None:
 
         gates = tensor(nodes, 4 * hidden)
         launch_finish(
-            tensor(nodes, hidden), gates, [tensor(3 * hidden), tensor(3 * hidden)],
-            tensor(nodes, hidden), tensor(nodes, hidden), tensor(edges + nodes),
-            tensor(1, hidden), tensor(nodes), graph, widest,
+            tensor(nodes, hidden), gates, tensor(nodes, hidden), tensor(nodes, hidden),
+            tensor(edges + nodes), tensor(1, hidden), tensor(nodes), graph, widest,
         )  # fmt: skip
         return gates
 

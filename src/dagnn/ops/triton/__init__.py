@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from dagnn.ops.stack import Graph, LayerGradients, Saved
-from dagnn.ops.triton.gather import launch_messages
+from dagnn.ops.triton.gather import launch_activations, launch_messages
 from dagnn.ops.triton.launch import (
     launch_attention_backward,
     launch_forward,
@@ -128,22 +128,23 @@ def _levels_backward(
     messages = launch_messages(h, saved.aggregate, graph, below.dtype)
     gates = None
     if cell == "gru":
-        gates = _pre_activations(below, messages.message, tensors, precision)
+        gates = _gates_anew(below, messages.message, tensors, graph, precision)
     out = launch_attention_backward(
         cell, grad, h, saved.aggregate, messages, gates, tensors, graph, precision
     )
     return out, messages.message
 
 
-def _pre_activations(
-    below: Tensor, message: Tensor, tensors: list[Tensor], precision: str
+def _gates_anew(
+    below: Tensor, message: Tensor, tensors: list[Tensor], graph: Graph, precision: str
 ) -> Tensor:
-    """A GRU's gates buffer, before biases and activations. ``[S, N, 4 * HP]``"""
+    """A GRU's gates, as the forward pass had them. ``[S, N, 4 * HP]``"""
     padded = message.size(2)
     gates = _input_product(below, tensors[0], "gru", precision)
     weight = _operand(tensors[1], precision, tensors[1].size(2))  # [S, 3 * HP, HP]
     gates[:, :, : 2 * padded].baddbmm_(message, weight[:, : 2 * padded].mT)
     torch.bmm(message, weight[:, 2 * padded :].mT, out=gates[:, :, 3 * padded :])
+    launch_activations(gates, tensors[2:4], graph)
     return gates
 
 

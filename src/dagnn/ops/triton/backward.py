@@ -8,7 +8,7 @@ first predecessor of ``v``: ``a (dm_v · (h_u - c) - dm_v · (m_v - c))``, which
 predecessors are alike. The second product needs whole rows of ``dm``, which the program that makes
 them does not have, so each leaves its block's share of it for others to add up.
 
-The gates of a GRU under an attention come as pre-activations, formed anew for all nodes at once.
+The gates of a GRU under an attention are formed anew, for all nodes at once, before the loop.
 Where each row belongs to one program, their gradients take their place (wide levels); where the
 programs of all blocks read whole rows, nobody may write, and
 :func:`~dagnn.ops.triton.gather.launch_finish` does it after the loop (narrow levels).
@@ -19,7 +19,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, pin, rows, sigmoid, tanh, wait
+from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, pin, rows, wait
 
 __all__ = ["backward_kernel", "gates_backward", "store_gates", "weight_of"]
 
@@ -32,44 +32,14 @@ def _weight_rows(weight, first, k, unit, H: tl.constexpr):
 
 
 @triton.jit
-def _bias(bias, k, H: tl.constexpr):
-    return tl.load(bias + k, mask=k < H, other=0.0)[None, :]
-
-
-@triton.jit
-def _update_gate(gates, bias_ih, bias_hh, row, row_mask, k, H: tl.constexpr, HP: tl.constexpr):
-    """z from its pre-activation."""
-    z = rows(gates + row * (4 * HP) + HP, k, row_mask, k < H)
-    return sigmoid(z + _bias(bias_ih + H, k, H) + _bias(bias_hh + H, k, H))
-
-
-@triton.jit
-def gates_backward(
-    dh,
-    message,
-    gates,
-    bias_ih,
-    bias_hh,
-    row,
-    row_mask,
-    k,
-    H: tl.constexpr,
-    HP: tl.constexpr,
-    ACTIVATED: tl.constexpr,  # else they are pre-activations, without biases
-):
+def gates_backward(dh, message, gates, row, row_mask, k, H: tl.constexpr, HP: tl.constexpr):
     """Gradients of a GRU's pre-activations r, z, n and of n's message part; and dh z."""
     gate_row = gates + row * (4 * HP)
     m = rows(message + row * HP, k, row_mask, k < H)
     r = rows(gate_row, k, row_mask, k < H)
+    z = rows(gate_row + HP, k, row_mask, k < H)
     n = rows(gate_row + 2 * HP, k, row_mask, k < H)
     n_message = rows(gate_row + 3 * HP, k, row_mask, k < H)
-    if ACTIVATED:
-        z = rows(gate_row + HP, k, row_mask, k < H)
-    else:
-        r = sigmoid(r + _bias(bias_ih, k, H) + _bias(bias_hh, k, H))
-        z = _update_gate(gates, bias_ih, bias_hh, row, row_mask, k, H, HP)
-        n_message += _bias(bias_hh + 2 * H, k, H)
-        n = tanh(n + _bias(bias_ih + 2 * H, k, H) + r * n_message)
     dn = dh * (1 - z) * (1 - n * n)
     return dn * n_message * r * (1 - r), dh * (m - n) * z * (1 - z), dn, dn * r, dh * z
 
@@ -208,9 +178,7 @@ def _pull(
 @triton.jit(**ANY)
 def backward_kernel(
     grad,  # [S, N, H] of the states, from outside; in wide levels it is overwritten
-    gates,  # [S, N, 4, HP] (r, z, n, n's message part); under an attention before activation
-    bias_ih,  # [S, 3H] of a GRU under an attention
-    bias_hh,  # [S, 3H]
+    gates,  # [S, N, 4, HP] (r, z, n, n's message part)
     weight,  # [S, 3H, H] or [S, H, H]
     key,  # [S, H] attention
     gate_map,  # [S, 2H, H] gated sum
@@ -276,9 +244,6 @@ def backward_kernel(
     if GRU:
         gates += direction * nodes * 4 * HP
         d_gates += direction * nodes * 4 * HP
-        if ATTENTION:
-            bias_ih += direction * 3 * H
-            bias_hh += direction * 3 * H
     if PHASE != 0:
         wr1 = _weight_rows(weight, 0, k1, unit, H).to(OPERAND)
         wr2 = wr1
@@ -350,7 +315,7 @@ def backward_kernel(
                         H, K2, BM, BLOCKS, PADDED_BLOCKS, ATTENTION,
                     )  # fmt: skip
                     dr, dz, dn, dn_message, passed = gates_backward(
-                        dh1, message, gates, bias_ih, bias_hh, row, row_mask, k1, H, HP, False
+                        dh1, message, gates, row, row_mask, k1, H, HP
                     )
                     store_gates(d_gates, row, row_mask, k1, dr, dz, dn, dn_message, HP, True)
                     # In place of the gradient, which nobody else reads.
@@ -358,7 +323,7 @@ def backward_kernel(
                     tl.store(at + k1[None, :], passed, mask=row_mask[:, None] & (k1 < H)[None, :])
                     if K2 > 0:
                         dr, dz, dn, dn_message, passed = gates_backward(
-                            dh2, message, gates, bias_ih, bias_hh, row, row_mask, k2, H, HP, False
+                            dh2, message, gates, row, row_mask, k2, H, HP
                         )
                         store_gates(d_gates, row, row_mask, k2, dr, dz, dn, dn_message, HP, True)
                         tl.store(
@@ -393,7 +358,7 @@ def backward_kernel(
                 h2 = x2
                 if ATTENTION:
                     if GRU:
-                        z = _update_gate(gates, bias_ih, bias_hh, row, row_mask, unit, H, HP)
+                        z = rows(gates + row * (4 * HP) + HP, unit, row_mask, unit_mask)
                     dh = rows(grad + row * H, unit, row_mask, unit_mask)
                     dh1 = rows(grad + row * H, k1, row_mask, k1 < H)
                     dh2 = rows(grad + row * H, k2, row_mask, k2 < H)
@@ -449,7 +414,7 @@ def backward_kernel(
                     acc = dh * z
                 elif GRU and stage % PHASES == PHASES - 1:
                     dr, dz, dn, dn_message, acc = gates_backward(
-                        dh, message, gates, bias_ih, bias_hh, row, row_mask, unit, H, HP, True
+                        dh, message, gates, row, row_mask, unit, H, HP
                     )
                     store_gates(d_gates, row, row_mask, unit, dr, dz, dn, dn_message, HP, False)
                 x1 = dh1
@@ -466,9 +431,8 @@ def backward_kernel(
                                 dn1 = fresh(gate_row + 3 * HP, k1, row_mask, k1 < H)
                             else:
                                 dr1, dz1, _, dn1, _ = gates_backward(
-                                    x1, message, gates, bias_ih, bias_hh, row, row_mask,
-                                    k1, H, HP, not ATTENTION,
-                                )  # fmt: skip
+                                    x1, message, gates, row, row_mask, k1, H, HP
+                                )
                             acc = dot(pin(dr1), wr1, acc, PRECISION)
                             acc = dot(pin(dz1), wz1, acc, PRECISION)
                             acc = dot(pin(dn1), wn1, acc, PRECISION)
@@ -479,9 +443,8 @@ def backward_kernel(
                                     dn2 = fresh(gate_row + 3 * HP, k2, row_mask, k2 < H)
                                 else:
                                     dr2, dz2, _, dn2, _ = gates_backward(
-                                        x2, message, gates, bias_ih, bias_hh, row, row_mask,
-                                        k2, H, HP, not ATTENTION,
-                                    )  # fmt: skip
+                                        x2, message, gates, row, row_mask, k2, H, HP
+                                    )
                                 acc = dot(pin(dr2), wr2, acc, PRECISION)
                                 acc = dot(pin(dz2), wz2, acc, PRECISION)
                                 acc = dot(pin(dn2), wn2, acc, PRECISION)

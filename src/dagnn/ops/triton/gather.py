@@ -1,12 +1,12 @@
 r"""What the backward pass of an attention does for all nodes at once, without levels.
 
-Before the level loop, :func:`launch_messages` forms the messages anew, so that the forward pass
-need not keep them. A message is an average, and comes as a sum: the state ``c`` of the node's
-first predecessor (its *anchor*) and the rest, ``offset = sum_u a_u (h_u - c)``. Gradients of
-scores are differences within a neighbourhood; relative to an anchor they are small from the
-start, and do not cancel.
+Before the level loop, :func:`launch_messages` forms the messages anew, and
+:func:`launch_activations` a GRU's gates, so that the forward pass need not keep them. A message
+is an average, and comes as a sum: the state ``c`` of the node's first predecessor (its *anchor*)
+and the rest, ``offset = sum_u a_u (h_u - c)``. Gradients of scores are differences within a
+neighbourhood; relative to an anchor they are small from the start, and do not cancel.
 
-After it, :func:`launch_finish` turns pre-activations of a GRU into their gradients, in place,
+After it, :func:`launch_finish` replaces a GRU's gates by the gradients of their pre-activations
 where the level loop could not: in narrow levels, whose programs read one another's columns.
 """
 
@@ -25,9 +25,9 @@ from torch import Tensor
 from dagnn.ops.stack import Graph
 from dagnn.ops.triton.backward import gates_backward, store_gates, weight_of
 from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
-from dagnn.ops.triton.primitives import rows
+from dagnn.ops.triton.primitives import rows, sigmoid, tanh
 
-__all__ = ["Messages", "launch_finish", "launch_messages"]
+__all__ = ["Messages", "launch_activations", "launch_finish", "launch_messages"]
 
 # Sizes and the alignment of indices differ from batch to batch: no compilation for each.
 _ANY = {
@@ -95,6 +95,42 @@ def message_kernel(
 
 
 @triton.jit
+def _bias(bias, column, H: tl.constexpr):
+    return tl.load(bias + column, mask=column < H, other=0.0)[None, :]
+
+
+@triton.jit(**_ANY)
+def activation_kernel(
+    gates,  # [S, N, 4, HP] in: pre-activations without biases; out: r, z, n, n's message part
+    bias_ih,  # [S, 3H]
+    bias_hh,  # [S, 3H]
+    nodes,
+    H: tl.constexpr,
+    HP: tl.constexpr,
+    BM: tl.constexpr,
+    BC: tl.constexpr,
+):
+    BLOCKS: tl.constexpr = (HP + BC - 1) // BC
+    direction = (tl.program_id(1) // BLOCKS).to(tl.int64)
+    column = tl.program_id(1) % BLOCKS * BC + tl.arange(0, BC)
+    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    row_mask = row < nodes
+    row += direction * nodes
+    bias_ih += direction * 3 * H
+    bias_hh += direction * 3 * H
+    at = gates + row * (4 * HP)
+    r = rows(at, column, row_mask, column < H)
+    r = sigmoid(r + _bias(bias_ih, column, H) + _bias(bias_hh, column, H))
+    z = rows(at + HP, column, row_mask, column < H)
+    z = sigmoid(z + _bias(bias_ih + H, column, H) + _bias(bias_hh + H, column, H))
+    n_message = rows(at + 3 * HP, column, row_mask, column < H) + _bias(bias_hh + 2 * H, column, H)
+    n = rows(at + 2 * HP, column, row_mask, column < H) + _bias(bias_ih + 2 * H, column, H)
+    n = tanh(n + r * n_message)
+    # Padding is not read before gradients, which are zeros there, take its place.
+    store_gates(gates, row, row_mask, column, r, z, n, n_message, HP, True)
+
+
+@triton.jit
 def _level_width(level_ptr, row, levels, steps):
     """How many nodes the level of each row has: by search in the ascending starts of levels."""
     low = row * 0
@@ -111,9 +147,7 @@ def _level_width(level_ptr, row, levels, steps):
 @triton.jit(**_ANY)
 def finish_kernel(
     grad,  # [S, N, H] of the states, from outside
-    gates,  # [S, N, 4, HP] in: pre-activations without biases; out: their gradients
-    bias_ih,  # [S, 3H]
-    bias_hh,  # [S, 3H]
+    gates,  # [S, N, 4, HP] in: activated; out: the gradients of their pre-activations
     message,  # [S, N, HP]
     d_message,  # [S, N, H]
     aggregate,  # [S, E + N]
@@ -158,10 +192,7 @@ def finish_kernel(
         slot = tl.load(succ_slot + start + j, mask=live, other=0)
         weight = weight_of(aggregate, slot, v, live, edges)
         dh += weight[:, None] * rows(d_message + v * H, column, live, column_mask)
-    dr, dz, dn, dn_message, _ = gates_backward(
-        dh, message, gates, bias_ih + direction * 3 * H, bias_hh + direction * 3 * H,
-        row, row_mask, column, H, HP, False,
-    )  # fmt: skip
+    dr, dz, dn, dn_message, _ = gates_backward(dh, message, gates, row, row_mask, column, H, HP)
     store_gates(gates, row, row_mask, column, dr, dz, dn, dn_message, HP, True)
 
 
@@ -178,10 +209,15 @@ def launch_messages(h: Tensor, aggregate: Tensor, graph: Graph, operand: torch.d
     return out
 
 
+def launch_activations(gates: Tensor, biases: list[Tensor], graph: Graph) -> None:
+    """Turn pre-activations of a GRU ``[S, N, 4, HP]`` without biases into gates, in place."""
+    arguments = [gates, *biases, gates.size(1)]
+    _launch(activation_kernel, arguments, graph, H=biases[0].size(1) // 3, HP=gates.size(2) // 4)
+
+
 def launch_finish(
     grad: Tensor,
     gates: Tensor,
-    biases: list[Tensor],
     message: Tensor,
     d_message: Tensor,
     aggregate: Tensor,
@@ -194,7 +230,6 @@ def launch_finish(
     arguments = [
         grad,
         gates,
-        *biases,
         message,
         d_message,
         aggregate,

@@ -241,11 +241,10 @@ def launch_attention_backward(
     graph: Graph,
     precision: str,
 ) -> LayerGradients:
-    """Gradients of a layer with attention. Those of a GRU's gates take the place of :obj:`gates`,
-    their pre-activations ``[S, N, 4, HP]`` without biases; those of messages take the place of the
-    messages' offsets; and :obj:`grad` is consumed."""
+    """Gradients of a layer with attention. Those of a GRU's pre-activations take the place of
+    :obj:`gates`, ``[S, N, 4, HP]``; those of messages take the place of the messages' offsets; and
+    :obj:`grad` is consumed."""
     directions, nodes, hidden = h.shape
-    biases = [None, None] if gates is None else parameters[2:4]
     key = parameters[-1]
     d_state = torch.empty_like(h) if gates is None else None
     d_message = messages.offset
@@ -256,7 +255,6 @@ def launch_attention_backward(
         [
             grad,
             gates,
-            *biases,
             parameters[1],
             key,
             None,
@@ -288,9 +286,8 @@ def launch_attention_backward(
         assert d_state is not None
         return LayerGradients(d_state, d_score, key_score, None)
     launch_finish(
-        grad, gates, parameters[2:4], messages.message, d_message, aggregate, key, key_score,
-        graph, widest,
-    )  # fmt: skip
+        grad, gates, messages.message, d_message, aggregate, key, key_score, graph, widest
+    )
     return LayerGradients(gates, d_score, key_score, None)
 
 
@@ -313,8 +310,6 @@ def launch_gated_sum_backward(
         [
             grad,
             saved.gates,
-            None,
-            None,
             parameters[1],
             None,
             torch.cat([gate, value], 1),
