@@ -65,7 +65,7 @@ def test_hundreds_of_levels() -> None:
     ids=["fraction", "many", "big"],
 )
 def test_measurements_are_refused_with_advice(column: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"got numbers in length .*ask for bins"):
+    with pytest.raises(ValueError, match=r"got numbers in length .*ask for bins \(--bins 4"):
         Table.from_frame(pd.DataFrame({"length": column}))
 
 

@@ -6,17 +6,26 @@ import pytest
 import torch
 from torch import Tensor
 
+from dagnn.autoencoders.exact_gp import ExactGP
 from dagnn.autoencoders.sparse_gp import CollapsedGP
-from dagnn.search.expected_improvement import Box, choose_points, expected_improvement
+from dagnn.search.expected_improvement import (
+    Box,
+    Process,
+    choose_greedily,
+    climb,
+    expected_improvement,
+)
 
 
 def hill(z: Tensor) -> Tensor:
     return -(z - 0.3).square().sum(dim=1)
 
 
-@pytest.fixture(scope="module")
-def fitted() -> tuple[CollapsedGP, Tensor]:
+@pytest.fixture(scope="module", params=["exact", "sparse"])
+def fitted(request: pytest.FixtureRequest) -> tuple[Process, Tensor]:
     z = torch.rand(80, 2, generator=torch.Generator().manual_seed(0), dtype=torch.double) * 2 - 1
+    if request.param == "exact":
+        return ExactGP.fit(z, hill(z), [0], steps=60), z
     return CollapsedGP.fit(z, hill(z), [0], num_inducing=40, steps=60), z
 
 
@@ -27,26 +36,41 @@ def test_expected_improvement_is_the_mean_of_improvements() -> None:
     assert torch.allclose(expected_improvement(mean, deviation, 0.4), sampled, atol=5e-3)
 
 
-def test_points_stay_in_the_box_and_approach_the_top(fitted: tuple[CollapsedGP, Tensor]) -> None:
+def test_climbs_stay_in_the_box_and_approach_the_top(fitted: tuple[Process, Tensor]) -> None:
     gp, z = fitted
-    box = Box.around(z)
-    points = choose_points(gp, z, box, float(hill(z).max()), 10)
-    assert points.shape == (10, 2)
+    box, best = Box.around(z), float(hill(z).max())
+    points = climb(gp, z, box, best)
     assert bool(((points >= box.low) & (points <= box.high)).all())
-    assert float(hill(points).max()) >= float(hill(z).max())
+    chosen = points[choose_greedily(gp, points, best, 10)]
+    assert chosen.shape == (10, 2)
+    assert float(hill(chosen).max()) >= best - 1e-3
+    with torch.no_grad():
+        before, after = (
+            expected_improvement(*(part[0] for part in gp.predict(x)), best) for x in (z, points)
+        )
+    assert float((after - before).min()) > -1e-9
+    assert float(after.sum()) > float(before.sum())
+
+
+def test_climbing_leaves_the_process_alone(fitted: tuple[Process, Tensor]) -> None:
+    gp, z = fitted
+    before = [None if p.grad is None else p.grad.clone() for p in gp.parameters()]
+    climb(gp, z, Box.around(z), 0.0, steps=2)
+    for parameter, gradient in zip(gp.parameters(), before, strict=True):
+        assert (parameter.grad is None) == (gradient is None)
+        assert gradient is None or bool((parameter.grad == gradient).all())
 
 
 def test_greedy_choice_follows_the_posterior_given_what_was_chosen(
-    fitted: tuple[CollapsedGP, Tensor],
+    fitted: tuple[Process, Tensor],
 ) -> None:
     gp, z = fitted
     best = float(hill(z).max())
-    points = choose_points(gp, z, Box.around(z), best, 4, steps=0)
+    more = torch.rand(60, 2, generator=torch.Generator().manual_seed(1), dtype=torch.double)
     # The same by joint Gaussians: condition on all chosen points at once, at each step.
-    x = (z - gp.x_shift) / gp.x_scale
+    x = gp.standardised(more)
     with torch.no_grad():
-        k = gp.covariance(x[None], gp.inducing)[0]
-        joint = gp.covariance(x[None], x[None])[0] - k @ gp.reduction[0] @ k.T
+        joint = joint_covariance(gp, x)
         mean = gp.posterior(x)[0][0]
         target = (best - gp.y_shift) / gp.y_scale
         chosen: list[int] = []
@@ -60,10 +84,20 @@ def test_greedy_choice_follows_the_posterior_given_what_was_chosen(
             improvement = expected_improvement(mean, variance.clamp_min(0).sqrt(), target)
             improvement[chosen] = -math.inf
             chosen.append(int(improvement.nan_to_num(-1).argmax()))
-    assert torch.allclose(points, z[chosen])
+    assert choose_greedily(gp, more, best, 4).tolist() == chosen
 
 
-def test_too_few_starts_are_refused(fitted: tuple[CollapsedGP, Tensor]) -> None:
+def joint_covariance(gp: Process, x: Tensor) -> Tensor:
+    """Of the function at standardised points, given the data. ``[N, N]``"""
+    prior = gp.covariance(x[None], x[None])[0]
+    if isinstance(gp, ExactGP):
+        k = gp.covariance(x[None], gp.points)[0]
+        return prior - k @ torch.linalg.inv(gp.root[0] @ gp.root[0].T) @ k.T
+    k = gp.covariance(x[None], gp.inducing)[0]
+    return prior - k @ gp.reduction[0] @ k.T
+
+
+def test_too_few_points_are_refused(fitted: tuple[Process, Tensor]) -> None:
     gp, z = fitted
-    with pytest.raises(ValueError, match="at least 5 starts, got 3"):
-        choose_points(gp, z[:3], Box.around(z), 0.0, 5)
+    with pytest.raises(ValueError, match="at least 5 points, got 3"):
+        choose_greedily(gp, z[:3], 0.0, 5)

@@ -8,16 +8,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+from dagnn.bayesnet.constraints import Constraints
 from dagnn.bayesnet.exact import exact_search
 from dagnn.bayesnet.network import BayesianNetwork
 from dagnn.bayesnet.scores import FamilyScores
 from dagnn.bayesnet.table import Table
-from dagnn.datasets.bayesian_networks import sample_asia
+from dagnn.datasets.bayesian_networks import networks_from_adjacency, sample_asia
 from dagnn.graph.levels import CycleError
 from dagnn.search.learn_network import learn_network
 from dagnn.search.learning_report import LearnedNetwork, LearningReport, RoundSummary
 from dagnn.search.learning_settings import LearningSettings
+from dagnn.search.pivot_autoencoder import train_on_pivots
+from dagnn.search.pivots import draw_pivots
 
 SMALL = LearningSettings(num_pivots=60, epochs=1, hidden_channels=8, latent_channels=4)
 FRAME = sample_asia(400, seed=1)[["S", "L", "B", "E", "X"]]
@@ -147,3 +151,34 @@ def test_training_can_be_kept(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "last.ckpt").exists()
     with pytest.raises(ValueError, match=r"another config: .*data\.pivots"):
         learn(FRAME[::-1].assign(S=FRAME["X"]), folder=tmp_path / "run")
+
+
+def test_a_trained_autoencoder_and_its_graphs_serve_every_seed(tmp_path: Path) -> None:
+    scores = FamilyScores(Table.from_frame(FRAME))
+    pivots = draw_pivots(scores, Constraints.over(FRAME.columns), 60, kind="fixed")
+    train_on_pivots(pivots, SMALL.sized(5, False), folder=tmp_path)
+    worthless = dataclasses.replace(pivots, score=pivots.score - 1e6)
+    for seed in (0, 1):
+        report = report_of(learn(seed=seed, autoencoder=tmp_path, graphs=worthless))
+        assert "autoencoder" not in report.seconds
+        assert report.pivots == len(pivots)
+        assert report.best_pivot == pytest.approx(float(pivots.score.max()))  # scored anew
+
+
+def test_graphs_that_do_not_fit_are_refused() -> None:
+    scores = FamilyScores(Table.from_frame(FRAME[["S", "L", "B"]]))
+    pivots = draw_pivots(scores, Constraints.over(["S", "L", "B"]), 10, kind="fixed")
+    with pytest.raises(ValueError, match="the table's 5 columns, got 3 variables"):
+        learn(graphs=pivots)
+    empty = np.zeros((1, 5, 5), dtype=bool)
+    graphs = networks_from_adjacency(torch.from_numpy(empty), torch.zeros(1))
+    with pytest.raises(ValueError, match="meet the constraints, got none"):
+        learn(graphs=graphs, require=["S:L"])
+
+
+@pytest.mark.parametrize("settings", [LearningSettings.paper(), LearningSettings()])
+def test_the_papers_way_and_ours_score_no_more_than_asked(settings: LearningSettings) -> None:
+    sizes = {"num_pivots": 60, "epochs": 1, "hidden_channels": 8, "latent_channels": 4}
+    report = report_of(learn(settings=dataclasses.replace(settings, **sizes), bootstrap=0))  # type: ignore[arg-type]
+    assert report.scored <= 4
+    assert report.climbs == (report.scored if settings.improve else 0)

@@ -37,7 +37,6 @@ def test_without_repair_what_is_no_network_is_left_out() -> None:
     scoring = NetworkScoring(SCORES, no_constraints(SCORES), repair=False, improve=False)
     origin, networks = scoring(graphs)
     assert origin.tolist() == list(range(1, 12))
-    assert scoring.valid == 11
     adjacency = adjacency_of_networks(networks).numpy()
     assert (adjacency == adjacency_of_networks(graphs[1:]).numpy()).all()
     assert np.allclose(SCORES.score_graphs(adjacency), networks.score.numpy())
@@ -82,3 +81,23 @@ def test_edges_that_do_nothing_are_left_out() -> None:
     adjacency[1, 0] = adjacency[1, 2] = adjacency[0, 2] = True
     found = without_idle_edges(adjacency, scores, constraints)
     assert np.argwhere(found).tolist() == [[0, 2], [1, 0]]
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_networks_that_are_read_are_those_that_are_scored(repair: bool) -> None:
+    constraints = Constraints.over(SCORES.table.names, max_parents=1)
+    graphs = broken(drawn())
+    scoring = NetworkScoring(SCORES, constraints, repair=repair, improve=False)
+    read = scoring.read(graphs)
+    assert scoring.scored == 0
+    assert constraints.allow(adjacency_of_networks(read).numpy()).all()
+    origin, networks = scoring(read)
+    assert origin.tolist() == list(range(len(read)))
+    assert (networks.adjacency == read.adjacency).all()
+
+
+def test_nothing_is_read_from_nothing() -> None:
+    scoring = NetworkScoring(SCORES, no_constraints(SCORES))
+    assert len(scoring.read(drawn()[:0])) == 0
+    origin, networks = scoring(drawn()[:0])
+    assert (len(origin), len(networks), scoring.scored) == (0, 0, 0)

@@ -1,4 +1,4 @@
-r"""Where to look next: expected improvement under a sparse Gaussian process, for a batch of points.
+r"""Where to look next: expected improvement under a Gaussian process, for a batch of points.
 
 With mean :math:`\mu`, deviation :math:`\sigma` and the best score :math:`y^*` so far,
 
@@ -19,9 +19,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dagnn.autoencoders.exact_gp import ExactGP
 from dagnn.autoencoders.sparse_gp import CollapsedGP
 
-__all__ = ["Box", "choose_points", "expected_improvement"]
+__all__ = ["Box", "Process", "choose_greedily", "climb", "expected_improvement"]
+
+Process = ExactGP | CollapsedGP
 
 STEPS = 30  # of the ascent from each start
 RATE = 0.03  # of Adam, in deviations of the known points
@@ -53,39 +56,19 @@ def expected_improvement(mean: Tensor, deviation: Tensor, best: Tensor | float) 
     return deviation * (u * torch.special.ndtr(u) + density)
 
 
-def choose_points(
-    gp: CollapsedGP,
-    starts: Tensor,
-    box: Box,
-    best: float,
-    count: int,
-    *,
-    steps: int = STEPS,
-) -> Tensor:
-    """A batch of points with a high expected improvement together.
+def climb(gp: Process, starts: Tensor, box: Box, best: float, steps: int = STEPS) -> Tensor:
+    """Points near the starts with a higher expected improvement. ``[S, D]``
+
+    What climbs is the logarithm, whose gradient does not vanish where that of EI does. Most of a
+    box of many dimensions is far from all that is known, and there everything is possible: climbs
+    that may go anywhere end in its corners, where nothing decodes to a good graph.
 
     Args:
         gp: The process, of one seed.
-        starts: Points from which to climb, at least :obj:`count`. ``[S, D]``
+        starts: From which to climb. ``[S, D]``
         box: What the points may not leave.
         best: The best score so far, in the units of the process.
-        count: How many points to choose.
         steps: Of Adam from each start.
-
-    Returns:
-        The points. ``[count, D]``
-    """
-    if len(starts) < count:
-        raise ValueError(f"expected at least {count} starts, got {len(starts)}")
-    points = _climb(gp, starts, box, best, steps)
-    return points.index_select(0, _choose_greedily(gp, points, best, count))
-
-
-def _climb(gp: CollapsedGP, starts: Tensor, box: Box, best: float, steps: int) -> Tensor:
-    """Climb the logarithm of EI, whose gradient does not vanish where EI does.
-
-    Most of a box of many dimensions is far from all that is known, and there everything is
-    possible: climbs that may go anywhere end in its corners, where nothing decodes to a good graph.
     """
     starts = starts.double()
     low = torch.maximum(box.low, starts - REACH * gp.x_scale)
@@ -93,10 +76,10 @@ def _climb(gp: CollapsedGP, starts: Tensor, box: Box, best: float, steps: int) -
     move = torch.zeros_like(starts, requires_grad=True)
     optimiser = torch.optim.Adam([move], lr=RATE, maximize=True)
     for _ in range(steps):
-        optimiser.zero_grad(set_to_none=True)
         mean, deviation = gp.predict(starts + move * gp.x_scale)
         improvement = expected_improvement(mean[0], deviation[0], best)
-        improvement.clamp_min(1e-100).log().sum().backward()
+        # Of the points alone: the process has parameters, which are not to be differentiated.
+        (move.grad,) = torch.autograd.grad(improvement.clamp_min(1e-100).log().sum(), move)
         optimiser.step()
         with torch.no_grad():
             place = (starts + move * gp.x_scale).clamp(low, high)
@@ -105,14 +88,27 @@ def _climb(gp: CollapsedGP, starts: Tensor, box: Box, best: float, steps: int) -
 
 
 @torch.no_grad()
-def _choose_greedily(gp: CollapsedGP, points: Tensor, best: float, count: int) -> Tensor:
-    """Indices ``[count]`` of points, each chosen as if those before had been seen."""
-    x = (points.double() - gp.x_shift) / gp.x_scale
+def choose_greedily(gp: Process, points: Tensor, best: float, count: int) -> Tensor:
+    """Points with a high expected improvement together, each chosen as if those before had been
+    seen.
+
+    Args:
+        gp: The process, of one seed.
+        points: What to choose from. ``[N, D]``
+        best: The best score so far, in the units of the process.
+        count: How many to choose, at most :obj:`N`.
+
+    Returns:
+        Their indices. int64 ``[count]``
+    """
+    if len(points) < count:
+        raise ValueError(f"expected at least {count} points, got {len(points)}")
+    x = gp.standardised(points)
     noise = gp.noise[0]
     mean, variance = (part[0] for part in gp.posterior(x))
     variance = variance.clamp_min(0) + noise
     target = torch.as_tensor((best - gp.y_shift) / gp.y_scale, dtype=x.dtype, device=x.device)
-    k = gp.covariance(x[None], gp.inducing)[0]  # [N, M]
+    left, right = _explained(gp, x)
     seen: list[Tensor] = []  # of chosen points, their covariance with all, over their deviation
     chosen: list[Tensor] = []
     free = torch.ones(len(x), dtype=torch.bool, device=x.device)
@@ -121,11 +117,21 @@ def _choose_greedily(gp: CollapsedGP, points: Tensor, best: float, count: int) -
         place = torch.where(free, improvement, -math.inf).argmax()
         chosen.append(place)
         free[place] = False
-        own = x[place][None]
-        covariance = gp.covariance(own[None], x[None])[0, 0] - (k[place] @ gp.reduction[0]) @ k.T
+        covariance = gp.covariance(x[place][None, None], x[None])[0, 0] - right @ left[place]
         for column in seen:
             covariance = covariance - column[place] * column
         seen.append(covariance / variance[place].clamp_min(noise).sqrt())
         variance = variance - seen[-1].square()
         target = torch.maximum(target, mean[place])
     return torch.stack(chosen)
+
+
+def _explained(gp: Process, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Factors :math:`A, B` ``[N, K]`` of the covariance of standardised points that the data
+    explain: a posterior covariance is :math:`K_{xx} - A B^\\top`."""
+    if isinstance(gp, ExactGP):
+        k = gp.covariance(gp.points, x[None])[0]  # [K, N]
+        root = torch.linalg.solve_triangular(gp.root[0], k, upper=False).T
+        return root, root
+    k = gp.covariance(x[None], gp.inducing)[0]
+    return k @ gp.reduction[0], k

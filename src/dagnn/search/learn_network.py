@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
-from dagnn.autoencoders.fitting import AutoencoderConfig, fit_autoencoder
 from dagnn.autoencoders.vae import DagVAE
 from dagnn.bayesnet.bootstrap import bootstrap_confidence
 from dagnn.bayesnet.constraints import Constraints, Edge
@@ -22,21 +20,29 @@ from dagnn.bayesnet.exact import SearchResult, exact_search
 from dagnn.bayesnet.hill_climbing import hill_climb
 from dagnn.bayesnet.scores import MAX_VARIABLES, FamilyScores, Score
 from dagnn.bayesnet.table import Missing, Table
-from dagnn.datasets.bayesian_networks import adjacency_of_networks
+from dagnn.datasets.bayesian_networks import adjacency_of_networks, networks_from_adjacency
 from dagnn.datasets.small_dags import SmallDags
 from dagnn.search.latent_search import Round, SearchSettings, search_latent_space
 from dagnn.search.learning_report import LearnedNetwork, LearningReport, RoundSummary
 from dagnn.search.learning_settings import LearningSettings
 from dagnn.search.network_scoring import NetworkScoring, without_idle_edges
 from dagnn.search.phases import Phases
+from dagnn.search.pivot_autoencoder import load_for_pivots, train_on_pivots
 from dagnn.search.pivots import draw_pivots
 
 __all__ = ["learn_network"]
 
 RESTARTS = 20  # of hill climbing, to compare with
 BOOTSTRAP_RESTARTS = 3  # and in each bootstrap sample
-# Where a Gaussian process of this size takes no longer than a small one on the CPU.
-GPU_PROCESS = {"points": 8000, "num_inducing": 500, "steps": 150}
+# Sizes of Gaussian processes with which a round takes about a second.
+CPU_PROCESS: dict[str, dict[str, Any]] = {
+    "exact": {"points": 400, "steps": 40},
+    "sparse": {"points": 2000, "focus": 0.25, "num_inducing": 100, "steps": 60},
+}
+GPU_PROCESS: dict[str, dict[str, Any]] = {
+    "exact": {"points": 2000, "steps": 100},
+    "sparse": {"points": 5000, "focus": 0.25, "num_inducing": 500, "steps": 100},
+}
 
 
 def learn_network(
@@ -58,6 +64,8 @@ def learn_network(
     progress: bool = False,
     on_round: Callable[[RoundSummary], None] | None = None,
     folder: str | os.PathLike[str] | None = None,
+    autoencoder: str | os.PathLike[str] | None = None,
+    graphs: SmallDags | None = None,
 ) -> LearnedNetwork:
     """Learn a Bayesian network from a table of discrete values.
 
@@ -82,6 +90,10 @@ def learn_network(
         on_round: Called with every round when it is over.
         folder: Where the autoencoder's training is kept, and goes on if it was interrupted; by
             default nowhere.
+        autoencoder: A trained one to use, as a run's folder or checkpoint; any of networks with as
+            many variables will do. By default one is trained.
+        graphs: Pivots to use, such as those that an autoencoder was trained on. By default they
+            are drawn.
 
     Returns:
         The network; ``network.report`` tells how it was found and compares it with hill climbing
@@ -97,9 +109,10 @@ def learn_network(
         rounds=rounds,
         batch=batch,
         decodings=settings.decodings,
-        starts=max(500, 2 * batch),
+        process=settings.process,
         seed=seed,
-        **(GPU_PROCESS if on_gpu else {}),
+        starts=max(1000 if on_gpu else 200, 2 * batch),
+        **(GPU_PROCESS if on_gpu else CPU_PROCESS)[settings.process],
     )
     table = data
     if not isinstance(table, Table):
@@ -122,16 +135,7 @@ def learn_network(
         )
         phases.line(notes[-1])
 
-    with phases.phase("pivots") as advance:
-        assert settings.num_pivots is not None
-        pivots = draw_pivots(
-            scores,
-            constraints,
-            settings.num_pivots,
-            kind=settings.pivots,
-            seed=seed,
-            progress=advance,
-        )
+    pivots = _pivots(graphs, scores, constraints, settings, seed, phases)
     best_pivot = float(pivots.score.max())
     phases.line(f"{len(pivots):,} pivots, {score.upper()} up to {best_pivot:,.3f}")
 
@@ -145,9 +149,11 @@ def learn_network(
         phases.line(notes[-1])
     else:
         with _one_thread(on_gpu):
-            model = _train(pivots, settings, seed, on_gpu, folder, phases)
+            place = "cuda" if on_gpu else "cpu"
+            model = _autoencoder(autoencoder, pivots, settings, seed, place, folder, phases)
+            read = evaluate.read if settings.foresee else None
             with phases.phase("search", bar=False):
-                for found in search_latent_space(model, pivots, evaluate, search):
+                for found in search_latent_space(model, pivots, evaluate, search, read=read):
                     best = max(best, _best(found.graphs), key=lambda result: result.score)
                     summaries.append(_summarise(found, best.score))
                     phases.line(_round_line(summaries[-1], rounds))
@@ -216,44 +222,55 @@ def _compare(
     return climbed, exact
 
 
-def _train(
+def _pivots(
+    given: SmallDags | None,
+    scores: FamilyScores,
+    constraints: Constraints,
+    settings: LearningSettings,
+    seed: int,
+    phases: Phases,
+) -> SmallDags:
+    """Those that were given, scored anew as their scores may be of another table; or drawn ones."""
+    with phases.phase("pivots") as advance:
+        if given is None:
+            assert settings.num_pivots is not None
+            return draw_pivots(
+                scores,
+                constraints,
+                settings.num_pivots,
+                kind=settings.pivots,
+                seed=seed,
+                progress=advance,
+            )
+        if given.num_types - 2 != scores.num_variables:
+            raise ValueError(
+                f"expected graphs over the table's {scores.num_variables} columns, got "
+                f"{given.num_types - 2} variables"
+            )
+        adjacency = np.unique(adjacency_of_networks(given).numpy(), axis=0)
+        adjacency = adjacency[constraints.allow(adjacency)]
+        if not len(adjacency):
+            raise ValueError("expected graphs that meet the constraints, got none")
+        score = torch.from_numpy(scores.score_graphs(adjacency))
+        return networks_from_adjacency(torch.from_numpy(adjacency), score)
+
+
+def _autoencoder(
+    run: str | os.PathLike[str] | None,
     pivots: SmallDags,
     settings: LearningSettings,
     seed: int,
-    on_gpu: bool,
+    device: str,
     folder: str | os.PathLike[str] | None,
     phases: Phases,
 ) -> DagVAE:
-    config = AutoencoderConfig(
-        model=settings.model,
-        task="bn",
-        hidden_channels=settings.hidden_channels or 0,
-        latent_channels=settings.latent_channels or 0,
-        epochs=settings.epochs or 0,
-        batch_size=min(settings.batch_size or 0, len(pivots)),
-        seed=seed,
-    )
-    device = "cuda" if on_gpu else "cpu"
-    with (
-        tempfile.TemporaryDirectory(prefix="dagnn-") as temporary,
-        phases.phase("autoencoder", bar=False),
-    ):
+    if run is not None:
+        return load_for_pivots(run, pivots, device=device)
+    with phases.phase("autoencoder", bar=False):
         phases.line(f"training the {settings.model} autoencoder on {len(pivots):,} pivots")
-        model, _ = fit_autoencoder(
-            config,
-            pivots,
-            folder or temporary,
-            data={"pivots": _fingerprint(pivots)},
-            device=device,
-            progress=phases.shown,
+        return train_on_pivots(
+            pivots, settings, seed=seed, device=device, folder=folder, progress=phases.shown
         )
-    return model.to(device)
-
-
-def _fingerprint(graphs: SmallDags) -> str:
-    """The SHA-256 of structures, so that a kept training is not taken for that of other ones."""
-    parts = graphs.types.numpy().tobytes() + graphs.adjacency.numpy().tobytes()
-    return hashlib.sha256(parts).hexdigest()
 
 
 def _best(graphs: SmallDags) -> SearchResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from dagnn.search.pivots import Pivots
 
@@ -16,6 +17,9 @@ class LearningSettings:
     Args:
         pivots: Which graphs the search starts from; see
             :func:`~dagnn.search.pivots.draw_pivots`.
+        foresee: Whether graphs to score are chosen among many decoded ones, each judged where it
+            lies itself; otherwise latent points are chosen, and decoded then.
+        process: The Gaussian process, ``"exact"`` or ``"sparse"``.
         decodings: Graphs decoded from each latent point.
         repair: Whether decoded graphs that are no networks are made ones.
         improve: Whether hill climbing starts from the best decoded graphs of each round.
@@ -26,7 +30,9 @@ class LearningSettings:
     """
 
     pivots: Pivots = "mixed"
-    decodings: int = 8
+    foresee: bool = True
+    process: Literal["exact", "sparse"] = "exact"
+    decodings: int = 4
     repair: bool = True
     improve: bool = True
     model: str = "dagnn"
@@ -38,9 +44,16 @@ class LearningSettings:
 
     @classmethod
     def paper(cls) -> LearningSettings:
-        """The paper's search: pivots along a fixed order of the variables, the likeliest graph of
-        each latent point as it is."""
-        return cls(pivots="fixed", decodings=1, repair=False, improve=False)
+        """The paper's search: pivots along a fixed order of the variables, a sparse process, the
+        likeliest graph of each latent point as it is."""
+        return cls(
+            pivots="fixed",
+            foresee=False,
+            process="sparse",
+            decodings=1,
+            repair=False,
+            improve=False,
+        )
 
     def sized(self, num_variables: int, on_gpu: bool) -> LearningSettings:
         """The same with all sizes chosen.

@@ -45,24 +45,22 @@ class NetworkScoring:
         self._generator = np.random.default_rng(seed)
         self._ends: dict[bytes, np.ndarray] = {}
         self.scored = 0  # different graphs of each call, climbs not counted
-        self.valid = 0  # decoded graphs that were networks as they stood
 
     @property
     def climbs(self) -> int:
         """The number of climbs so far."""
         return len(self._ends)
 
+    def read(self, graphs: SmallDags) -> SmallDags:
+        """The networks of decoded graphs, without scores."""
+        adjacency, _ = self._networks(graphs)
+        return networks_from_adjacency(
+            torch.from_numpy(adjacency), torch.zeros(len(adjacency), dtype=torch.double)
+        )
+
     def __call__(self, graphs: SmallDags) -> Evaluated:
         """The networks of decoded graphs."""
-        structures, valid = read_structures(graphs)
-        adjacency = structures.adjacency
-        self.valid += int(valid.sum())
-        if self._repair:
-            adjacency = make_feasible(structures, self._constraints, self._generator)
-        else:
-            valid &= self._constraints.allow(adjacency)
-        origin = np.arange(len(graphs)) if self._repair else np.flatnonzero(valid)
-        adjacency = adjacency[origin]
+        adjacency, origin = self._networks(graphs)
         self.scored += len(np.unique(adjacency, axis=0))
         score = self._scores.score_graphs(adjacency)
         if self._improve:
@@ -72,6 +70,15 @@ class NetworkScoring:
             score = self._scores.score_graphs(adjacency)
         networks = networks_from_adjacency(torch.from_numpy(adjacency), torch.from_numpy(score))
         return Evaluated(torch.from_numpy(origin), networks)
+
+    def _networks(self, graphs: SmallDags) -> tuple[np.ndarray, np.ndarray]:
+        """Networks ``[K, n, n]``, and the graph that each was. ``[K]``"""
+        structures, valid = read_structures(graphs)
+        if self._repair:
+            repaired = make_feasible(structures, self._constraints, self._generator)
+            return repaired, np.arange(len(graphs))
+        origin = np.flatnonzero(valid & self._constraints.allow(structures.adjacency))
+        return structures.adjacency[origin], origin
 
     def _climb(self, start: np.ndarray) -> np.ndarray:
         key = start.tobytes()
