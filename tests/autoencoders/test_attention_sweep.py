@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dagnn.autoencoders.attention_sweep import HAS_TRITON, _FusedSweep, _Sweep
+from dagnn.autoencoders.attention_sweep import _FusedSweep, _Sweep
+from dagnn.autoencoders.dense import HAS_TRITON
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 CUDA = torch.cuda.is_available() and not INTERPRETED

@@ -90,6 +90,26 @@ def test_bad_input_leaves_nothing(
     assert [found.name for found in tmp_path.iterdir()] == ["table.csv"]
 
 
+def test_a_trained_autoencoder_is_used_or_one_is_trained(table: Path) -> None:
+    networks = table.parent / "networks.txt"
+    trained = table.parent / "run"
+    small = ["--epochs", 1, "--hidden", 8, "--latent", 4, "--device", "cpu", "--quiet"]
+    for words in (
+        ["data", "bn", "--variables", table, "--graphs", 40, "--out", networks],
+        ["train", "bn", "--data", networks, "--out", trained, *small],
+    ):
+        result = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    options = ["--rounds", 1, "--batch", 2, "--num-pivots", 40, "--bootstrap", 0, "--json"]
+    words = ["bn", "learn", table, "--autoencoder", trained, *options, "--quiet"]
+    result = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+    report = json.loads(result.stdout)
+    assert report["settings"]["autoencoder"] == str(trained)
+    assert "autoencoder" not in report["seconds"]  # none was trained
+    with pytest.raises(ValueError, match=r"--autoencoder, or how to train one .*, got both"):
+        run(table, "--autoencoder", trained)
+
+
 def test_no_table(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"a table .*got nothing\.csv, which is not there"):
         run("nothing.csv", "--out", tmp_path / "out")

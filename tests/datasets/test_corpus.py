@@ -164,6 +164,27 @@ def test_a_file_alone_is_split_by_function(group: str, tmp_path: Path) -> None:
     assert report.functions == {"train": 1, "valid": 1, "test": 1}
 
 
+def test_folders_with_the_same_name_are_split_by_function(tmp_path: Path) -> None:
+    for folder, names in (("one", "ab"), ("two", "c")):
+        (tmp_path / folder / "same").mkdir(parents=True)
+        text = "".join(function(name, f"word_{name}") for name in names)
+        (tmp_path / folder / "same" / "code.py").write_text(text)
+    folders = [str(tmp_path / folder / "same") for folder in ("one", "two")]
+    report = build_corpus(folders, tmp_path / "out", workers=1)
+    assert report.split_by == "function"
+    assert report.functions == {"train": 1, "valid": 1, "test": 1}
+
+
+def test_parts_that_other_machines_have_kept_to_themselves(tmp_path: Path) -> None:
+    write_projects(tmp_path / "code", 3)
+
+    def elsewhere(function: Any, tasks: Any) -> Any:
+        return ((task, True) for task in tasks)
+
+    with pytest.raises(OSError, match="all machines must see the same files"):
+        build(tmp_path / "code", tmp_path / "out", workers=None, run=elsewhere)
+
+
 def test_two_functions_cannot_fill_three_splits(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(function("a", "b") + function("c", "d"))
     report = build(tmp_path / "a.py", tmp_path / "out")

@@ -98,6 +98,13 @@ def test_one_and_two_columns(columns: list[str]) -> None:
     assert bool(report.rounds) == (len(columns) > 1)
 
 
+def test_constraints_that_leave_one_network() -> None:
+    network = learn(FRAME[["S", "B"]], require=["S:B"])
+    assert network.edges == [("S", "B")]
+    assert report_of(network).rounds == ()
+    assert "no search: there is one pivot alone" in report_of(network).notes
+
+
 def test_constant_columns_have_no_edges() -> None:
     network = learn(FRAME.assign(same="x"))
     assert not any("same" in edge for edge in network.edges)
@@ -163,6 +170,9 @@ def test_a_trained_autoencoder_and_its_graphs_serve_every_seed(tmp_path: Path) -
         assert "autoencoder" not in report.seconds
         assert report.pivots == len(pivots)
         assert report.best_pivot == pytest.approx(float(pivots.score.max()))  # scored anew
+        assert report.settings["autoencoder"] == str(tmp_path)
+        assert report.settings["pivots"] == "given"
+        assert "epochs" not in report.settings  # of a training that was not
 
 
 def test_graphs_that_do_not_fit_are_refused() -> None:

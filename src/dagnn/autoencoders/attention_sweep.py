@@ -17,17 +17,16 @@ the kernels that autograd would start. On a GPU with Triton the kernels are our 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dagnn.autoencoders.dense import has_kernels
 from dagnn.autoencoders.gru import gru_backward, gru_forward
 
 __all__ = ["BLOCKED", "attention_gru_sweep"]
 
-HAS_TRITON = importlib.util.find_spec("triton") is not None
 BLOCKED = -1e30  # a score that no softmax hears; finite, since without edges all are blocked
 
 
@@ -109,7 +108,7 @@ class _FusedSweep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Tensor) -> Tensor:
         inner, *rest = (tensor.contiguous() for tensor in arguments)
-        swept = _kernels().forward(inner, *rest)
+        swept = _kernels().attention_forward(inner, *rest)
         weight, key = rest[3], rest[5]
         ctx.save_for_backward(*swept, inner, weight, key)
         return swept.h
@@ -119,9 +118,11 @@ class _FusedSweep(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *swept, inner, weight, key = ctx.saved_tensors
         kernels = _kernels()
-        swept = kernels.Swept(*swept)
+        swept = kernels.AttentionSwept(*swept)
         grad = grad.clone(memory_format=torch.contiguous_format)
-        inner_grad, gates, first, scores = kernels.backward(grad, swept, inner, weight, key)
+        inner_grad, gates, first, scores = kernels.attention_backward(
+            grad, swept, inner, weight, key
+        )
         score = scores.sum(0).t()  # [n, B]
         gates, hidden = gates.flatten(0, 1), weight.size(1)
         return (
@@ -159,7 +160,6 @@ def attention_gru_sweep(
         bias: Its bias. ``[3H]``
         key: The weight of the score of a state. ``[H]``
     """
-    is_fused = HAS_TRITON and inner.is_cuda and inner.dtype == torch.float32
-    sweep = _FusedSweep if is_fused else _Sweep
+    sweep = _FusedSweep if has_kernels(inner) else _Sweep
     out: Tensor = sweep.apply(inner, edge, place, first, weight, bias, key)
     return out

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from dagnn.autoencoders.attention_sweep import BLOCKED, attention_gru_sweep
+from dagnn.autoencoders.dense import has_kernels
+from dagnn.autoencoders.gated_sweep import gated_gru_sweep
 from dagnn.autoencoders.gru import gru
 from dagnn.nn.cells import LinearCell
 
@@ -163,7 +165,22 @@ class DagLayer(nn.Module):
             return attention_gru_sweep(
                 inner, edge, place, first, cell.weight_hh, cell.bias_hh, own.squeeze(0)
             )
+        if self.gate is not None and isinstance(self.cell, nn.GRUCell) and has_kernels(inner):
+            pair = self._pair(len(x), reverse)
+            return gated_gru_sweep(
+                inner, edge, first, self.cell.weight_hh, self.cell.bias_hh, *pair
+            )
         return self._plain_sweep(inner, edge, types, first, reverse)
+
+    def _pair(self, nodes: int, reverse: bool) -> tuple[Tensor, Tensor]:
+        """Gate and map as one product: its weight ``[2H, H]``, and what each place adds
+        ``[n, 2H]``."""
+        assert self.gate is not None
+        assert self.map is not None
+        gate, gate_place = self._split(self.gate.weight, slice(0, nodes))
+        map_, map_place = self._split(self.map.weight, slice(0, nodes))
+        places = torch.cat([gate_place.t() + self.gate.bias, map_place.t()], 1)
+        return torch.cat([gate, map_]), places.flip(0) if reverse else places
 
     def _plain_sweep(
         self, inner: Tensor, edge: Tensor, types: Tensor, first: Tensor, reverse: bool

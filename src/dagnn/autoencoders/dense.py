@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from dagnn.datasets.small_dags import SmallDags
 
-__all__ = ["at_last_node", "choose", "flip", "has_static_shapes", "one_hot_types", "toss"]
+__all__ = [
+    "at_last_node",
+    "choose",
+    "flip",
+    "has_kernels",
+    "has_static_shapes",
+    "one_hot_types",
+    "toss",
+]
+
+HAS_TRITON = find_spec("triton") is not None
 
 
 def has_static_shapes(tensor: Tensor) -> bool:
     """Whether shapes must not depend on the graphs: on a GPU, where they make a CUDA graph
     possible. A CPU gains more by leaving out what is computed twice."""
     return tensor.is_cuda
+
+
+def has_kernels(tensor: Tensor) -> bool:
+    """Whether there are kernels of our own for it (``dagnn.ops.triton.dense``)."""
+    return HAS_TRITON and tensor.is_cuda and tensor.dtype == torch.float32
 
 
 def one_hot_types(graphs: SmallDags, dtype: torch.dtype) -> Tensor:

@@ -118,7 +118,10 @@ def learn(
         bool | None,
         typer.Option("--improve/--no-improve", help="Climb from the best decoded graphs."),
     ] = None,
-    encoder: Annotated[Encoder, typer.Option(help="The autoencoder.")] = Encoder.dagnn,
+    encoder: Annotated[
+        Encoder | None,
+        typer.Option(help="The autoencoder to train; by default dagnn.", show_default=False),
+    ] = None,
     autoencoder: Annotated[
         Path | None,
         typer.Option(
@@ -166,12 +169,16 @@ def learn(
         "decodings": decodings,
         "repair": repair,
         "improve": improve,
-        "model": encoder.value,
+        "model": None if encoder is None else encoder.value,
         "num_pivots": num_pivots,
         "epochs": epochs,
         "hidden_channels": hidden,
     }
     given = {name: value for name, value in options.items() if value is not None}
+    if autoencoder is not None and given.keys() & {"model", "epochs", "hidden_channels"}:
+        raise ValueError(
+            "expected --autoencoder, or how to train one (--encoder, --epochs, --hidden), got both"
+        )
     network = learn_network(
         read_table(table, missing="category" if missing else "drop", bins=bins),
         score=score.value,

@@ -111,7 +111,11 @@ def build_corpus(
     progress(done, len(files))
     run = run or partial(run_all, workers=workers or os.cpu_count() or 1)
     for part, path in _written(missing, run):
-        assert path.exists()
+        if not path.exists():
+            raise OSError(
+                f"expected {path}, which was written elsewhere; all machines must see the same "
+                "files under the same paths"
+            )
         done += len(part)
         progress(done, len(files))
 
@@ -203,8 +207,9 @@ def _divide_again(path: Path, seed: int, group: str, key: str) -> tuple[dict[str
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(path)
-    projects, files, lines = (table[name].to_pylist() for name in ("project", "path", "line"))
-    functions = [f"{file}:{line}" for file, line in zip(files, lines, strict=True)]
+    projects, files = (table[name].to_pylist() for name in ("project", "path"))
+    # Numbered: of two folders with the same name, also paths and lines may be the same.
+    functions = [f"{number}:{file}" for number, file in enumerate(files)]
     units = {group: projects, "file": files, "function": functions}
     found = next(name for name, names in units.items() if len(set(names)) >= MIN_UNITS)
     split = divide(units[found], seed)

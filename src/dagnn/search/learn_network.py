@@ -34,6 +34,8 @@ __all__ = ["learn_network"]
 
 RESTARTS = 20  # of hill climbing, to compare with
 BOOTSTRAP_RESTARTS = 3  # and in each bootstrap sample
+# Settings of an autoencoder's training.
+TRAINING = ("model", "epochs", "hidden_channels", "latent_channels", "batch_size")
 # Sizes of Gaussian processes with which a round takes about a second.
 CPU_PROCESS: dict[str, dict[str, Any]] = {
     "exact": {"points": 400, "steps": 40},
@@ -143,8 +145,8 @@ def learn_network(
         scores, constraints, repair=settings.repair, improve=settings.improve, seed=seed
     )
     best, summaries = _best(pivots), []
-    if table.num_columns == 1 or not rounds:
-        why = "one column has one network" if rounds else "0 rounds"
+    if len(pivots) == 1 or not rounds:
+        why = "there is one pivot alone" if rounds else "0 rounds"
         notes.append(f"no search: {why}")
         phases.line(notes[-1])
     else:
@@ -173,7 +175,7 @@ def learn_network(
         rows=table.num_rows,
         notes=tuple(notes),
         settings={
-            **asdict(settings),
+            **_used(settings, autoencoder, graphs),
             "rounds": rounds,
             "batch": batch,
             "seed": seed,
@@ -271,6 +273,19 @@ def _autoencoder(
         return train_on_pivots(
             pivots, settings, seed=seed, device=device, folder=folder, progress=phases.shown
         )
+
+
+def _used(
+    settings: LearningSettings, run: str | os.PathLike[str] | None, graphs: SmallDags | None
+) -> dict[str, Any]:
+    """The settings, without those of an autoencoder or of pivots that were there already."""
+    used = asdict(settings)
+    if graphs is not None:
+        used |= {"pivots": "given", "num_pivots": len(graphs)}
+    if run is not None:
+        used = {name: value for name, value in used.items() if name not in TRAINING}
+        used["autoencoder"] = os.fspath(run)
+    return used
 
 
 def _best(graphs: SmallDags) -> SearchResult:
