@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -208,6 +209,31 @@ def test_the_losses_of_an_epoch_are_means_over_graphs(
             assert row[name] == pytest.approx(total / 50, rel=1e-6), name
         assert row["loss"] == pytest.approx(row["reconstruction"] + KL_WEIGHT * row["kl"])
     assert "kl" in run.history[-1]
+
+
+@pytest.mark.parametrize("processes", [2, 3, 4])
+def test_the_mean_over_processes_is_that_of_one(
+    processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a batch has fewer graphs than there are processes, as the last may have."""
+    block = torch.tensor([[4, 9, 2]])
+    monkeypatch.setattr(fitting._Training, "trainer", SimpleNamespace(current_epoch=0))
+
+    def step(rank: int, number: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        model = CONFIG.make(GRAPHS.num_types, GRAPHS.max_nodes)
+        module = fitting._Training(model, GRAPHS, IndexBlocks(3, 3), CONFIG)
+        monkeypatch.setattr(module, "manual_backward", torch.Tensor.backward)
+        monkeypatch.setattr(fitting, "rank_and_world_size", lambda: (rank, number))
+        still = torch.optim.SGD(model.parameters(), lr=0.0)
+        module._step = EagerStep(model, still, GRAPHS, backward=module._backward)
+        loss = module.training_step(block, 0)
+        return loss, [p.grad for p in model.parameters() if p.grad is not None]
+
+    loss, gradients = step(0, 1)
+    losses, parts = zip(*(step(rank, processes) for rank in range(processes)), strict=True)
+    torch.testing.assert_close(torch.stack(losses).mean(), loss)
+    for found, wanted in zip(zip(*parts, strict=True), gradients, strict=True):
+        torch.testing.assert_close(torch.stack(found).mean(0), wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.cuda

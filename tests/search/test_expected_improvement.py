@@ -9,6 +9,7 @@ from torch import Tensor
 from dagnn.autoencoders.exact_gp import ExactGP
 from dagnn.autoencoders.sparse_gp import CollapsedGP
 from dagnn.search.expected_improvement import (
+    REACH,
     Box,
     Process,
     choose_greedily,
@@ -41,6 +42,7 @@ def test_climbs_stay_in_the_box_and_approach_the_top(fitted: tuple[Process, Tens
     box, best = Box.around(z), float(hill(z).max())
     points = climb(gp, z, box, best)
     assert bool(((points >= box.low) & (points <= box.high)).all())
+    assert float(((points - z) / gp.x_scale).abs().max()) <= REACH + 1e-9
     chosen = points[choose_greedily(gp, points, best, 10)]
     assert chosen.shape == (10, 2)
     assert float(hill(chosen).max()) >= best - 1e-3

@@ -80,6 +80,21 @@ def test_a_search_that_foresees_ends_where_all_graphs_are_known() -> None:
     assert scoring.scored == 0
 
 
+def test_graphs_are_chosen_by_the_points_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered: list[torch.Tensor] = []
+
+    def the_last(gp: object, points: torch.Tensor, best: float, count: int) -> torch.Tensor:
+        offered.append(points)
+        return torch.arange(len(points))[-count:]
+
+    monkeypatch.setattr(latent_search, "choose_greedily", the_last)
+    pivots, rounds = search(dataclasses.replace(SETTINGS, rounds=1), foresee=True, improve=False)
+    (points,), (found,) = offered, rounds
+    assert len(points) > len(found.graphs) == 8
+    own = brief_training(pivots).encode_all(found.graphs).double()
+    torch.testing.assert_close(points[-8:], own)
+
+
 def test_a_search_in_which_nothing_is_valid_ends_in_order() -> None:
     scores = asia_scores()
     pivots = draw_pivots(scores, no_constraints(scores), 100, kind="random")

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import signal
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dagnn.graph import sampler
 from dagnn.tasks import code_training, graph_task
 from dagnn.tasks.code_encoders import MODELS, RECURRENT, EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun, preset
@@ -224,6 +226,26 @@ def test_a_missing_gpu_is_named(tmp_path: Path) -> None:
         pytest.skip("there is a CUDA device here")
     with pytest.raises(ValueError, match="expected a CUDA device, but torch finds none"):
         train_code(small_run(), dataset(), tmp_path, device="cuda", progress=False)
+
+
+@pytest.mark.parametrize("task", ["tok", "lp"])
+def test_processes_share_the_batches_of_one(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where pools of like depth are many."""
+    monkeypatch.setattr(code_training, "POOL", 3)
+    run = small_run(task)
+    graphs = dataset(run.edges).train
+    batches = []
+    for processes in (1, 2, 4):
+        parts = []
+        for rank in range(processes):
+            where = rank, processes
+            monkeypatch.setattr(code_training, "number", lambda where=where: where[1])
+            monkeypatch.setattr(sampler, "rank_and_world_size", lambda where=where: where)
+            loader = code_training._training_loader(run, graphs, True, torch.device("cpu"), False)
+            parts.append(list(loader.batch_sampler))
+        batches.append([list(chain(*shares)) for shares in zip(*parts, strict=True)])
+    assert len(batches[0]) > 3
+    assert batches[0] == batches[1] == batches[2]
 
 
 @pytest.mark.parametrize(("graphs", "processes"), [(7, 2), (1000, 3), (256, 4), (3, 3)])

@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +166,21 @@ def test_a_killed_run_goes_on_with_any_number_of_processes(
     assert_like(tmp_path / "two", alone)
     fit_toy(tmp_path / "one")
     assert_like(tmp_path / "one", alone)
+
+
+def test_a_process_ends_with_the_one_that_has_started_it() -> None:
+    """Killed, that cannot tell it to, and a GPU's library would wait for it."""
+    child = (
+        "import os, time; from dagnn.training.processes import _end_with; "
+        "_end_with(os.getppid()); print('here', flush=True); time.sleep(600)"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    started = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "here\n"
+    started.kill()
+    # The pipe is open as long as a process has it; without an end, this raises.
+    assert started.communicate(timeout=TIMEOUT) == ("", None)
 
 
 def test_bad_numbers_of_processes(tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ def learn(
         typer.Option(metavar="A:B", help="An edge that must not be there; repeatable."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Of the search.")] = 10,
-    batch: Annotated[int, typer.Option(min=1, help="Latent points in a round.")] = 50,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Graphs scored in a round; with --no-foresee, latent points.")
+    ] = 50,
     missing: Annotated[
         bool, typer.Option("--missing", help="Take missing values as a category, drop no rows.")
     ] = False,

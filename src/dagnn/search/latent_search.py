@@ -52,7 +52,7 @@ class SearchSettings:
 
     Args:
         rounds: The number of rounds.
-        batch: Latent points in a round.
+        batch: Graphs that are chosen in a round, or latent points, if graphs are not read first.
         decodings: Graphs decoded from each point. The first takes the likeliest decisions, any
             others draw them.
         process: The Gaussian process, ``"exact"``, or ``"sparse"`` as in the paper.

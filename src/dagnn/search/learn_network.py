@@ -80,7 +80,7 @@ def learn_network(
             are for a data frame.
         score: ``"bic"``, ``"aic"``, ``"bdeu"`` (with :obj:`equivalent_sample_size`) or ``"k2"``.
         rounds: Of the search.
-        batch: Latent points in a round.
+        batch: Graphs that are scored in a round; latent points, where settings do not foresee.
         seed: Of all that is drawn.
         require: Edges that the network must have, such as ``"A:B"`` or ``("A", "B")``.
         forbid: Edges that it must not have.

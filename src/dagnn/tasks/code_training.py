@@ -91,7 +91,8 @@ def train_code(
     if captured:
         module.capture_steps(run.clip, half=run.precision == "bf16")
     config = {
-        **run.to_dict(),
+        # Whether steps are captured changes the speed alone: a run may go on the other way.
+        **{name: value for name, value in run.to_dict().items() if name != "captured"},
         "data": {"name": data.name, "fingerprint": data.fingerprint, "train": len(train)},
     }
     result = fit(
