@@ -24,7 +24,7 @@ BELOW = {
     "bayesnet": {"datasets", "graph"},
     "tasks": {"datasets", "graph", "nn", "training"},
     "autoencoders": {"bayesnet", "datasets", "graph", "nn", "training"},
-    "search": {"autoencoders", "bayesnet", "datasets", "training"},
+    "search": {"autoencoders", "bayesnet", "datasets", "graph", "training"},
     "experiments": {"autoencoders", "bayesnet", "datasets", "search", "tasks", "training"},
 }
 

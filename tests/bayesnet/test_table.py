@@ -42,7 +42,10 @@ def test_csv_parquet_and_frame_agree(tmp_path: Path) -> None:
 def test_missing_values_are_dropped_and_counted() -> None:
     frame = pd.DataFrame({"x": ["a", None, "b"], "y": ["c", "d", "d"]})
     table = Table.from_frame(frame)
-    assert table.notes == ("dropped 1 of 3 rows with missing values (in x)",)
+    [note] = table.notes
+    assert note.startswith(
+        "dropped 1 of 3 rows with missing values (in x); to keep them: --missing"
+    )
     assert table.codes.tolist() == [[0, 0], [1, 1]]
 
 
@@ -80,8 +83,10 @@ def test_infinite_numbers_are_refused() -> None:
         ("", "empty file"),
         ("a,b\n", "expected a table with rows, got none"),
         ("a,a\nx,y\n", "got a more than once"),
-        ("a,b\nx\n", "Expected 2 columns, got 1"),
-        ("a,b\nx,y,z\n", "Expected 2 columns, got 3"),
+        ("a,b\nx\n", "line 2: expected 2 fields, as in the first line, got 1"),
+        ("a,b\nx,y,z\n", "line 2: expected 2 fields, as in the first line, got 3"),
+        ("1,1,0\n0,1,0\n", r"got 1 more than once; .*\(1, 1, 0\), but .*a header"),
+        ("5.1,3.5\n4.9,3.0\n", "got numbers in .*a header"),
         ("a,\nx,y\n", "expected a name for every column, got none for 2"),
         ("a;b\nx;y\n", "separated by commas"),
         ("a,b\n,x\ny,NA\n", "got 2 of 2 rows with missing values"),
@@ -92,6 +97,23 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         read_table(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["yes,no\nno,no\nyes,yes\n", "True,1\nFalse,0\nTrue,1\n", "0,1\nx,y\n"]
+)
+def test_names_that_look_like_values_are_noted(tmp_path: Path, text: str) -> None:
+    notes = read_table(written(tmp_path, text)).notes
+    [note] = [note for note in notes if "constant" not in note]
+    first = text.split("\n")[0].replace(",", ", ")
+    assert note.startswith(f"the first line was taken for the columns' names ({first}), but")
+    table = pd.DataFrame({"0": ["x", "y"], "1": ["u", "v"]})
+    table.to_parquet(tmp_path / "t.parquet")
+    assert not read_table(tmp_path / "t.parquet").notes  # it has no first line
+
+
+def test_one_name_among_its_values_is_no_doubt(tmp_path: Path) -> None:
+    assert not read_table(written(tmp_path, "a,b\na,x\nc,y\n")).notes
 
 
 def test_files_that_are_not_tables(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import naming
 
-SOURCE = '''
+SOURCE = """
 def area(width, height):
     result = width * height
     return result
@@ -20,7 +20,7 @@ def total(values):
     for value in values:
         out = out + value
     return out
-'''
+"""
 
 
 def test_it_counts_functions(tmp_path: Path) -> None:

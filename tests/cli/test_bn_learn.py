@@ -110,6 +110,21 @@ def test_a_trained_autoencoder_is_used_or_one_is_trained(table: Path) -> None:
         run(table, "--autoencoder", trained)
 
 
+def test_notes_on_the_table_are_told_at_once_and_in_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("yes,no\n" + "yes,no\nno,yes\nno,no\n" * 9 + "yes,\n", encoding="utf-8")
+    options = ("--out", tmp_path / "out", "--bootstrap", 0, *FAST, "--device", "cpu")
+    words = ["bn", "learn", *map(str, (path, *options))]
+    shown = CliRunner().invoke(app, words, catch_exceptions=False)
+    report = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    for note in (
+        "the first line was taken for the columns' names (yes, no)",
+        "dropped 1 of 28 rows with missing values (in no); to keep them: --missing",
+    ):
+        assert shown.stderr.count(note) == shown.stdout.count(note) == 1
+        assert sum(told.startswith(note) for told in report["notes"]) == 1
+
+
 def test_no_table(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"a table .*got nothing\.csv, which is not there"):
         run("nothing.csv", "--out", tmp_path / "out")

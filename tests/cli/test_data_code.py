@@ -58,7 +58,26 @@ def test_too_little_code_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(FUNCTION.format(name="only", word="word"))
     command = ["data", "code", str(tmp_path / "a.py"), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, [*command, "--workers", "1"])
-    assert "here are 1 in all" in " ".join(result.stderr.split())
+    assert "only 1 function in all" in " ".join(result.stderr.split())
+
+
+def test_folders_are_projects_and_entries_of_one_are_told(code: Path, tmp_path: Path) -> None:
+    command = ["data", "code", str(code), "--workers", "1"]
+    alone = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "alone")])
+    assert f"{code} counts each of its 9 entries as a project; a folder with" in alone.stderr
+    others = []
+    for name in ("second", "third"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text(FUNCTION.format(name=name, word=f"{name}_word"))
+        others.append(str(tmp_path / name))
+    result = CliRunner().invoke(app, [*command, *others, "--out", str(tmp_path / "out")])
+    assert "11 files of 3 projects" in result.stdout
+    assert "1 file left out: syntax error" in result.stdout
+    assert "entries" not in result.stderr
+    asked = CliRunner().invoke(
+        app, [*command, "--out", str(tmp_path / "asked"), "--split-by", "file"]
+    )
+    assert "entries" not in asked.stderr
 
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:

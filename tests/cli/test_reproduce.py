@@ -79,6 +79,17 @@ def test_missing_data_is_said(folder: Path) -> None:
     assert "dagnn data bn" in " ".join(done.stderr.split())
 
 
+def test_missing_data_is_said_once(folder: Path) -> None:
+    (folder / "data" / "final_structures6.txt").unlink()
+    done = run("reproduce", "table2", "--json")
+    assert done.exit_code == 1
+    (architectures, networks) = done.stderr.splitlines()
+    assert "no data for 6 of 12 runs: expected neural architectures" in architectures
+    assert "no data for 6 of 12 runs: expected Bayesian networks" in networks
+    assert json.loads(done.stdout)["outcomes"] == {"no data": 12}
+    assert not (folder / "results").exists()
+
+
 def test_import(folder: Path) -> None:
     data = folder / "data" / "final_structures6.txt"
     tiny = ("--epochs", 1, "--hidden", 6, "--latent", 3, "--device", "cpu", "--quiet")
@@ -99,7 +110,7 @@ def test_import(folder: Path) -> None:
         (["reproduce", "table2", "--seeds", "0,x"], "expected seeds such as 0,1,2, got 'x'"),
         (["reproduce", "table2", "--row", "Nobody"], "expected a row and column of table2"),
         (["reproduce", "--import-run", "nowhere"], "expected a folder with runs"),
-        (["report"], "expected a folder of records"),
+        (["report"], r"expected a folder of records.*dagnn reproduce table2 \(dagnn doctor"),
         (["report", "--out", "x.pdf"], r"ends with .html or .md"),
     ],
 )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,6 +72,27 @@ def test_na(tmp_path: Path) -> None:
     in_one(*command, "--out", tmp_path / "one")
     in_two(*command, "--out", tmp_path / "two")
     assert_like(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize("kill", [os.kill, os.killpg])  # the first process, or all by Ctrl-C
+def test_an_interruption_is_told_once(kill: Callable[[int, int], None], tmp_path: Path) -> None:
+    write_parquet(tmp_path / "small.parquet")
+    command = ["train", "lp", "--data", tmp_path / "small.parquet", "--device", "cpu", "--out",
+               tmp_path, "--epochs", 10**6, "--channels", 8, "--batch-size", 16]  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-m", "dagnn", *map(str, command), "--devices", "2"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as training:
+        while not (tmp_path / "seed0" / "last.ckpt").exists() and training.poll() is None:
+            time.sleep(0.1)
+        kill(training.pid, signal.SIGINT)
+        _, told = training.communicate(timeout=TIMEOUT)  # until the second process has ended, too
+    assert training.returncode == 130
+    lines = [line for line in told.splitlines() if line and not line.startswith("epoch ")]
+    assert lines == ["dagnn: interrupted; the same command goes on where it stopped"]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,14 @@ def test_train_tok_prints_the_comparison(corpus: Path, tmp_path: Path) -> None:
     for word in ("dagnn", "Node2Token", "TargetInGraph", "best achievable", "±"):
         assert word in out
     assert (tmp_path / "seed1" / "record.json").exists()
+    assert f"Best weights: {tmp_path / 'seed*' / 'best.ckpt'}" in out
+
+
+def test_repeating_a_finished_run_says_so(corpus: Path, checkpoint: Path) -> None:
+    words = ["train", "tok", "--data", corpus, "--out", checkpoint.parents[1], *SMALL]
+    again = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
+    assert again.stderr == f"{checkpoint.parent} was finished already (epochs: 1)\n"
+    assert f"Best weights: {checkpoint}" in again.stdout
 
 
 def test_train_lp_with_ablations(corpus: Path, tmp_path: Path) -> None:
@@ -72,6 +80,22 @@ def test_evaluate(corpus: Path, checkpoint: Path) -> None:
         run("evaluate", checkpoint, "--data", corpus, "--split", "dev")
 
 
+def test_evaluate_on_what_the_run_was_trained_on(tmp_path: Path) -> None:
+    own = tmp_path / "own.parquet"
+    write_parquet(own)
+    words = ("train", "lp", "--data", own, "--out", tmp_path, "--json", *SMALL)
+    told = run(*words)
+    folder = tmp_path / "seed0"
+    for path in (tmp_path, folder, folder / "best.ckpt"):
+        assert json.loads(run("evaluate", path, "--json", "--device", "cpu"))["data"] == "own"
+    for text in (told, *((folder / name).read_text() for name in ("config.json", "record.json"))):
+        assert str(tmp_path) not in text  # neither is what the run is, nor goes into results
+    own = own.rename(tmp_path / "moved.parquet")
+    with pytest.raises(FileNotFoundError, match=r"own\.parquet, which the run was trained on, is"):
+        run("evaluate", folder)
+    assert "accuracy" in run("evaluate", folder, "--data", own, "--device", "cpu")
+
+
 def test_a_run_is_named_by_its_folder(corpus: Path, checkpoint: Path, sources: Path) -> None:
     folder = checkpoint.parent
     options = ("--data", corpus, "--json", "--device", "cpu")
@@ -79,11 +103,23 @@ def test_a_run_is_named_by_its_folder(corpus: Path, checkpoint: Path, sources: P
     names = [run("name", sources, "--checkpoint", path) for path in (folder, checkpoint)]
     assert names[0] == names[1]
     run("embed", sources, "--checkpoint", folder, "--out", sources / "x.npy")
-    for command in (("evaluate", folder.parent), ("name", sources, "--checkpoint", folder.parent)):
-        with pytest.raises(ValueError, match=f"which holds runs; name one: {folder}$"):
-            run(*command)
+    assert run("evaluate", folder.parent, *options) == run("evaluate", folder, *options)
     with pytest.raises(FileNotFoundError, match="train one first"):
         run("evaluate", folder / "nothing", "--data", corpus)
+
+
+@pytest.mark.parametrize("command", [("name",), ("embed", "--out", "x.npy")])
+def test_a_run_in_front_of_the_sources_is_the_model(
+    command: tuple[str, ...], checkpoint: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sources)
+    wanted = run(*command, "a.py", "--checkpoint", checkpoint)
+    for model in (checkpoint, checkpoint.parent):
+        assert run(*command, model, "a.py") == wanted
+        with pytest.raises(ValueError, match="expected Python files after the model"):
+            run(*command, model)
+    with pytest.raises(ValueError, match="expected Python files, found none in"):
+        run(*command, checkpoint.parent, "--checkpoint", checkpoint)
 
 
 def test_a_model_of_code_predicts_no_accuracies(checkpoint: Path) -> None:

@@ -348,7 +348,8 @@ def test_nothing_is_imported_or_executed(tmp_path: Path) -> None:
     root.mkdir()
     mark = tmp_path / "executed"
     (root / "__init__.py").write_text(f"open({str(mark)!r}, 'w')\n")
-    (root / "conftest.py").write_text(f"import os; os.mkdir({str(mark)!r})\n")
+    text = f"import os; os.mkdir({str(mark)!r})\n" + function("name", "word")
+    (root / "conftest.py").write_text(text)
     build(root, tmp_path / "out")
     assert not mark.exists()
 
@@ -359,17 +360,31 @@ def test_bad_input(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1")
     with pytest.raises(ValueError, match="at least one worker"):
         build(tmp_path, tmp_path / "out", workers=0)
-    with pytest.raises(OSError, match=r"a\.py"):
-        build(tmp_path, tmp_path / "a.py")
+    for out in (tmp_path / "a.py", tmp_path / "a.py" / "below"):
+        with pytest.raises(ValueError, match=r"a folder .*--out.*, got the file .*a\.py$"):
+            build(tmp_path, out)
 
 
-def test_corpus_without_functions(tmp_path: Path) -> None:
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "a.py").write_text("x = 1")
-    report = build(tmp_path / "code", tmp_path / "out")
-    assert sum(report.functions.values()) == 0
-    with pytest.raises(ValueError, match="got none"):
-        load_code_dataset(tmp_path / "out")
+def test_no_corpus_without_functions(tmp_path: Path) -> None:
+    folder, out = tmp_path / "code", tmp_path / "out"
+    folder.mkdir()
+    (folder / "a.py").write_text("x = 1\ndef f(): pass\n")
+    (folder / "broken.py").write_text("def broken(:\n")
+    message = (
+        r"got none; files: 2; files left out: syntax error \(1\); "
+        r"functions left out: under 11 nodes \(1\); .*code/broken\.py: line 1"
+    )
+    with pytest.raises(ValueError, match=message):
+        build(folder, out)
+    assert [path.name for path in out.iterdir()] == ["parts"]
+
+    (folder / "b.py").write_text(function("name", "word"))
+    build(folder, out)
+    before = rows(out)
+    (folder / "b.py").unlink()
+    with pytest.raises(ValueError, match="got none; files: 2;"):
+        build(folder, out)
+    assert rows(out) == before
 
 
 def test_a_new_file_changes_one_part() -> None:

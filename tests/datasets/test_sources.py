@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dagnn.datasets.sources import SourceFile, find_sources
+from dagnn.datasets.sources import SourceFile, find_sources, unmarked_folder
 
 
 def write(path: Path, text: str = "x = 1\n") -> Path:
@@ -46,6 +46,55 @@ def test_a_folder_that_is_a_project_is_one(mark: str, tmp_path: Path) -> None:
     assert above == {"mine" if mark == ".git" else f"{tmp_path.name}/mine"}
 
 
+def test_each_of_several_folders_is_a_project(tmp_path: Path) -> None:
+    for name in ("one/a.py", "one/deep/b.py", "two/c.py", "two/d.py"):
+        write(tmp_path / name)
+    write(tmp_path / "cloned" / "inner" / "e.py")
+    (tmp_path / "cloned" / "inner" / ".git").mkdir()
+    write(tmp_path / "cloned" / "f.py")
+    given = [str(tmp_path / name) for name in ("one", "two", "cloned")]
+    assert projects(find_sources(given)) == {
+        "one/a.py": "one",
+        "one/deep/b.py": "one",
+        "two/c.py": "two",
+        "two/d.py": "two",
+        "cloned/inner/e.py": "inner",
+        "cloned/f.py": "cloned/f",
+    }
+    assert unmarked_folder(given) is None
+
+
+@pytest.mark.parametrize("mark", ["pyproject.toml", "setup.py", "setup.cfg"])
+def test_one_of_several_folders_that_holds_projects_is_not_one(mark: str, tmp_path: Path) -> None:
+    write(tmp_path / "plain" / "a.py")
+    for name in ("first", "second"):
+        write(tmp_path / "many" / name / "b.py")
+        write(tmp_path / "many" / name / mark)
+    found = find_sources([str(tmp_path / name) for name in ("plain", "many")])
+    assert set(projects(found).values()) == {"plain", "many/first", "many/second"}
+
+
+def test_installed_packages_beside_another_folder_are_projects(tmp_path: Path) -> None:
+    write(tmp_path / "plain" / "a.py")
+    for folder in ("site-packages", "elsewhere"):
+        write(tmp_path / folder / "pack" / "b.py")
+        write(tmp_path / folder / "module.py")
+    write(tmp_path / "elsewhere" / "pack-1.0.dist-info" / "METADATA", "")
+    for folder in ("site-packages", "elsewhere"):
+        found = find_sources([str(tmp_path / folder), str(tmp_path / "plain")])
+        assert set(projects(found).values()) == {"plain", f"{folder}/pack", f"{folder}/module"}
+
+
+def test_a_single_folder_that_nothing_marks_is_told(tmp_path: Path) -> None:
+    given = str(tmp_path)
+    write(tmp_path / "entry" / "a.py")
+    assert unmarked_folder([given]) == unmarked_folder(["stdlib", given]) == given
+    assert unmarked_folder([]) is None
+    write(tmp_path / "entry" / "setup.py")
+    assert unmarked_folder([given]) is None  # a folder of projects
+    assert unmarked_folder([str(tmp_path / "entry")]) is None  # a project
+
+
 @pytest.mark.parametrize(
     ("group", "expected"),
     [("folder", {"code", "code/sub"}), ("file", {"code/a.py", "code/sub/b.py", "code/sub/c.py"})],
@@ -62,6 +111,13 @@ def test_a_single_file(tmp_path: Path) -> None:
     [file] = find_sources([str(path)])
     assert (file.name, file.project, file.size) == ("folder/script", "folder", 13)
     assert file.modified == path.stat().st_mtime_ns
+
+
+def test_a_file_that_is_not_python_is_refused(tmp_path: Path) -> None:
+    table = write(tmp_path / "file.csv", "a,b\n")
+    with pytest.raises(ValueError, match=r"a Python file \(\*\.py\).*, got .*file\.csv"):
+        find_sources([str(table)])
+    assert len(find_sources([str(write(tmp_path / "stub.pyi"))])) == 1
 
 
 def test_left_out(tmp_path: Path) -> None:

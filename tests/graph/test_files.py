@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dagnn.graph.files import replacing
+from dagnn.graph.files import check_folder, replacing
 
 
 def test_content_is_on_the_disk_before_the_name(
@@ -32,6 +32,15 @@ def test_content_is_on_the_disk_before_the_name(
         assert not path.exists()
     assert events == ["fsync", "replace"]
     assert path.read_bytes() == b"new"
+
+
+def test_a_file_is_no_folder_to_write_to(tmp_path: Path) -> None:
+    check_folder(tmp_path / "new" / "folder")
+    file = tmp_path / "file.csv"
+    file.write_text("a,b")
+    for folder in (file, file / "below"):
+        with pytest.raises(ValueError, match=rf"a folder .*\(--out\), got the file {file}$"):
+            check_folder(folder)
 
 
 def test_an_error_leaves_the_old_file_alone(tmp_path: Path) -> None:

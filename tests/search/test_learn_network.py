@@ -175,6 +175,24 @@ def test_a_trained_autoencoder_and_its_graphs_serve_every_seed(tmp_path: Path) -
         assert "epochs" not in report.settings  # of a training that was not
 
 
+def test_an_autoencoder_of_other_networks_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = FamilyScores(Table.from_frame(FRAME))
+    pivots = draw_pivots(scores, Constraints.over(FRAME.columns), 20, kind="fixed")
+    train_on_pivots(pivots, SMALL.sized(5, False), folder=tmp_path)
+    for work in ("exact_search", "hill_climb", "draw_pivots"):
+        monkeypatch.delattr(f"dagnn.search.learn_network.{work}")
+    with pytest.raises(ValueError, match="of 3 variables, got one of networks of 5"):
+        learn(FRAME[["S", "L", "B"]], autoencoder=tmp_path)
+
+
+def test_a_single_pivot_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = dataclasses.replace(SMALL, num_pivots=1)
+    learn(FRAME[["S"]], settings=settings, bootstrap=0, progress=True)
+    assert "\n1 pivot, BIC" in capsys.readouterr().err
+
+
 def test_graphs_that_do_not_fit_are_refused() -> None:
     scores = FamilyScores(Table.from_frame(FRAME[["S", "L", "B"]]))
     pivots = draw_pivots(scores, Constraints.over(["S", "L", "B"]), 10, kind="fixed")

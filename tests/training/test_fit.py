@@ -17,7 +17,13 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from dagnn import GraphBatchSampler
-from dagnn.training import NonFiniteLossError, Plateau, load_weights, read_checkpoint
+from dagnn.training import (
+    NonFiniteLossError,
+    Plateau,
+    find_checkpoint,
+    load_weights,
+    read_checkpoint,
+)
 from tests.training.toy import EPOCHS, Toy, kill_at, train
 
 STEPS = 4
@@ -196,6 +202,32 @@ def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     torch.save({"state_dict": {"other": torch.zeros(1)}}, path)
     with pytest.raises(ValueError, match="holds another model"):
         load_weights(Toy(), path)
+
+
+def test_a_file_of_another_kind_is_no_damaged_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"got a file of another kind: .*table\.csv$"):
+        read_checkpoint(path)
+
+
+def test_a_run_is_found_below_a_folder(tmp_path: Path) -> None:
+    def make(*runs: str) -> None:
+        for run in runs:
+            (tmp_path / run).mkdir(parents=True)
+            (tmp_path / run / "best.ckpt").touch()
+
+    with pytest.raises(ValueError, match=r"without best\.ckpt"):
+        find_checkpoint(tmp_path)
+    make("lp/gcn/seed0")
+    assert find_checkpoint(tmp_path) == tmp_path / "lp" / "gcn" / "seed0" / "best.ckpt"
+    make("tok/dagnn/seed0")
+    with pytest.raises(ValueError, match=r"name one: .*lp/gcn/seed0, .*tok/dagnn/seed0$"):
+        find_checkpoint(tmp_path)
+    make("seed0", *(f"sweep/{i}" for i in range(7)))  # the sweep that came before a run
+    assert find_checkpoint(tmp_path) == tmp_path / "seed0" / "best.ckpt"
+    with pytest.raises(ValueError, match=r"sweep/4 and 2 more$"):
+        find_checkpoint(tmp_path / "sweep")
 
 
 def test_no_damage_goes_unnoticed(whole: Path, tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
+from dagnn.bayesnet.text_tables import doubts_of_names, ragged_line
 from dagnn.bayesnet.variables import (
     MAX_WHOLE_NUMBERS,
     Variable,
@@ -42,7 +43,7 @@ class Table:
         >>> table.levels
         (('no', 'yes'), ('dry', 'wet'))
         >>> table.notes
-        ('dropped 1 of 3 rows with missing values (in rain)',)
+        ("dropped 1 of 3 rows with missing values (in rain); to keep them: ...",)
     """
 
     variables: tuple[Variable, ...]
@@ -112,7 +113,7 @@ class Table:
                     "as a category (--missing, in Python missing='category'), or leave such "
                     "columns out"
                 )
-            notes.append(f"dropped {count}")
+            notes.append(f"dropped {count}; to keep them: --missing, in Python missing='category'")
             frame = frame[~incomplete]
         _refuse_measurements(frame, names, bins)
         variables = tuple(
@@ -143,8 +144,9 @@ def read_table(
 ) -> Table:
     """The table of a file: Parquet (``.parquet``), tabs (``.tsv``), or commas.
 
-    The first line of a text file has the columns' names. Empty fields, NA, NaN, N/A, null and None
-    are missing values. See :meth:`Table.from_frame` for the arguments.
+    The first line of a text file has the columns' names; where these look like values, the table's
+    notes say so. Empty fields, NA, NaN, N/A, null and None are missing values. See
+    :meth:`Table.from_frame` for the arguments.
     """
     from pyarrow import ArrowException, csv, parquet, types
 
@@ -160,11 +162,12 @@ def read_table(
         )
     if not path.stat().st_size:
         raise ValueError(f"expected a table in {path}, got an empty file")
+    is_text = path.suffix.lower() not in (".parquet", ".pq")
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
-        if path.suffix.lower() in (".parquet", ".pq"):
+        if not is_text:
             arrow = parquet.read_table(path)
         else:
-            delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
             arrow = csv.read_csv(
                 path,
                 parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -176,16 +179,19 @@ def read_table(
             if any(types.is_binary(kind) for kind in arrow.schema.types):
                 raise ValueError(f"expected text in UTF-8 in {path}, got other bytes")
     except (ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"expected a table in {path}: {error}") from error
+        ragged = ragged_line(path, delimiter) if is_text else None
+        raise ValueError(f"expected a table in {path}: {ragged or error}") from error
     if arrow.num_columns == 1 and any(mark in arrow.column_names[0] for mark in ";\t|"):
         raise ValueError(
             f"expected columns separated by commas in {path} (or by tabs, in a file called .tsv), "
             f"got one column named {arrow.column_names[0]!r}"
         )
+    doubts = doubts_of_names(arrow) if is_text else ()
     try:
-        return Table.from_frame(arrow.to_pandas(), missing=missing, bins=bins)
+        table = Table.from_frame(arrow.to_pandas(), missing=missing, bins=bins)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError("; ".join((f"{path}: {error}", *doubts))) from error
+    return replace(table, notes=(*doubts, *table.notes))
 
 
 def encode_frame(variables: Sequence[Variable], frame: pd.DataFrame) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -58,7 +59,8 @@ def main() -> None:
         # Of an interruption inside a command, typer makes an exit with this status, in silence.
         if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
             raise
-        command = " ".join(sys.argv[1:3])
-        goes_on = "; the same command goes on where it stopped"
-        print(f"dagnn: interrupted{goes_on * command.startswith(RESUMABLE)}", file=sys.stderr)
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one speaks
+            command = " ".join(sys.argv[1:3])
+            goes_on = "; the same command goes on where it stopped"
+            print(f"dagnn: interrupted{goes_on * command.startswith(RESUMABLE)}", file=sys.stderr)
         sys.exit(INTERRUPTED)

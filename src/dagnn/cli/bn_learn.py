@@ -11,6 +11,7 @@ import typer
 from dagnn.cli.app import app
 from dagnn.cli.choices import Device
 from dagnn.cli.console import messages, print_json, print_table, results
+from dagnn.cli.given_paths import check_run
 
 if TYPE_CHECKING:
     from dagnn.search.learning_report import LearnedNetwork
@@ -158,12 +159,18 @@ def learn(
     from dataclasses import replace
 
     from dagnn.bayesnet.table import read_table
-    from dagnn.search.learn_network import learn_network
-    from dagnn.search.learning_settings import LearningSettings
-    from dagnn.search.save_network import check_folder, save_network
+    from dagnn.graph.files import check_folder
 
     folder = out or Path(f"{table.stem}-network")
     check_folder(folder)
+    if autoencoder is not None:
+        check_run(autoencoder)
+    values = read_table(table, missing="category" if missing else "drop", bins=bins)
+
+    from dagnn.search.learn_network import learn_network
+    from dagnn.search.learning_settings import LearningSettings
+    from dagnn.search.save_network import save_network
+
     settings = LearningSettings.paper() if paper else LearningSettings()
     options = {
         "pivots": None if pivots is None else pivots.value,
@@ -182,7 +189,7 @@ def learn(
             "expected --autoencoder, or how to train one (--encoder, --epochs, --hidden), got both"
         )
     network = learn_network(
-        read_table(table, missing="category" if missing else "drop", bins=bins),
+        values,
         score=score.value,
         equivalent_sample_size=sample_size,
         rounds=rounds,
@@ -229,6 +236,8 @@ def _print(network: LearnedNetwork, folder: Path) -> None:
         print_table(shown)
     else:
         results.print("no edges: the variables look independent", highlight=False)
+    for note in network.report.notes:
+        results.print(note, markup=False, highlight=False)
     results.print(
         f"{name} {network.score():,.3f}: {network.report.verdict()}\n{folder / 'index.html'}",
         markup=False,

@@ -12,7 +12,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["complain", "messages", "print_json", "print_table", "results"]
+__all__ = ["complain", "counted", "messages", "print_json", "print_table", "results"]
 
 results = Console(soft_wrap=True)
 messages = Console(stderr=True)
@@ -21,6 +21,11 @@ messages = Console(stderr=True)
 def complain(text: str) -> None:
     """Print an error, as one paragraph on stderr."""
     print(f"dagnn: error: {text}", file=sys.stderr)
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as "1 file" and "2 files"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def print_table(table: Table) -> None:

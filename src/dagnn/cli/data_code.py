@@ -10,7 +10,7 @@ import typer
 
 from dagnn.cli.app import data
 from dagnn.cli.choices import RayOption
-from dagnn.cli.console import messages, print_json, results
+from dagnn.cli.console import counted, messages, print_json, results
 
 if TYPE_CHECKING:
     from dagnn.datasets.corpus import CorpusReport
@@ -61,8 +61,10 @@ def code(
     has changed; an interrupted one is continued.
 
     A project is a distribution, a repository (a folder with `.git`), a given folder with
-    `pyproject.toml`, `setup.py` or `__init__.py`, or else whatever is directly below a given
-    folder. Where fewer than three have functions, files are split instead, or else functions.
+    `pyproject.toml`, `setup.py` or `__init__.py`, and each of several given folders, unless there
+    are projects directly below it. In a single folder that is none of these it is whatever is
+    directly below. Where fewer than three have functions, files are split instead, or else
+    functions.
 
     Examples:
 
@@ -70,7 +72,7 @@ def code(
 
     - `dagnn data code ~/src stdlib numpy --out corpus`
 
-    - `dagnn data code my_project --out corpus`
+    - `dagnn data code my_project another_project --out corpus`
 
     - `dagnn data code /shared/src --out /shared/corpus --ray auto`
     """
@@ -88,7 +90,19 @@ def code(
 
     from dagnn.datasets.corpus import build_corpus
     from dagnn.datasets.ray_workers import run_all_on_ray
+    from dagnn.datasets.sources import find_sources, unmarked_folder
 
+    unmarked = unmarked_folder(paths or ()) if split_by == Grouping.project else None
+    if unmarked is not None:
+        entries = len({file.project for file in find_sources([unmarked])})
+        if entries > 1:
+            messages.print(
+                f"{unmarked} counts each of its {entries} entries as a project; a folder with "
+                "pyproject.toml, setup.py, __init__.py or .git is one",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
     columns = (
         TextColumn("parsing"),
         BarColumn(),
@@ -121,8 +135,8 @@ def code(
     empty = [split for split, count in report.functions.items() if count == 0]
     if empty:
         messages.print(
-            f"No functions for {' and '.join(empty)}: here are {sum(report.functions.values())} in "
-            "all. Give more code.",
+            f"No functions for {' and '.join(empty)}, only "
+            f"{counted(sum(report.functions.values()), 'function')} in all. Give more code.",
             style="yellow",
         )
 
@@ -132,7 +146,8 @@ def _show(report: CorpusReport, out: Path) -> None:
     from rich.table import Table
 
     table = Table(
-        title=f"{sum(report.functions.values())} functions in {out}", title_justify="left"
+        title=f"{counted(sum(report.functions.values()), 'function')} in {out}",
+        title_justify="left",
     )
     table.add_column("functions")
     table.add_column("count", justify="right")
@@ -143,10 +158,11 @@ def _show(report: CorpusReport, out: Path) -> None:
         table.add_row(f"left out: {reason}", str(count), style="dim")
     results.print(table)
     results.print(
-        f"{report.files} files of {report.projects} projects, {report.reused_files} parsed before"
+        f"{counted(report.files, 'file')} of {counted(report.projects, 'project')}, "
+        f"{report.reused_files} parsed before"
     )
     for reason, count in report.skipped_by_reason().items():
-        results.print(f"{count} files left out: {reason}")
+        results.print(f"{counted(count, 'file')} left out: {reason}")
     for skip in report.skipped_files[:NAMED]:
         results.print(
             f"  {escape(skip['file'])}: {escape(skip['reason'])}, {escape(skip['error'])}"

@@ -9,6 +9,7 @@ import typer
 
 from dagnn.cli.app import app
 from dagnn.cli.console import messages
+from dagnn.cli.given_paths import model_and_sources
 
 __all__ = ["embed"]
 
@@ -45,13 +46,17 @@ def embed(
     - `dagnn embed a.py b.py --out vectors.npy`
     """
     from dagnn.cli.function_files import read_functions
+    from dagnn.tasks.default_checkpoint import default_checkpoint
+
+    checkpoint, paths = model_and_sources(paths, checkpoint)
+    model = default_checkpoint(checkpoint)
+    files, functions = read_functions(paths)
+
     from dagnn.tasks.code_training import load_task
     from dagnn.tasks.embedding_files import check_format, write_embeddings
-    from dagnn.tasks.naming import default_checkpoint
     from dagnn.tasks.naming import embed as embed_functions
 
     check_format(out)
-    task = load_task(default_checkpoint(checkpoint))
-    files, functions = read_functions(paths)
+    task = load_task(model)
     write_embeddings(out, files, functions, embed_functions(task, functions, device=device))
     messages.print(f"{len(functions)} functions, {task.encoder.out_channels} numbers each: {out}")

@@ -9,6 +9,7 @@ import typer
 
 from dagnn.cli.app import app
 from dagnn.cli.console import print_json, results
+from dagnn.cli.given_paths import check_run, find_corpus
 
 __all__ = ["evaluate"]
 
@@ -17,11 +18,12 @@ __all__ = ["evaluate"]
 def evaluate(
     checkpoint: Annotated[Path, typer.Argument(help="best.ckpt of a run, or its folder.")],
     data: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            help="A folder made by `dagnn data code`, a Parquet file of its schema, or ogbg-code2."
+            help="A folder made by `dagnn data code`, a Parquet file of its schema, or ogbg-code2.",
+            show_default="what the run was trained on, or corpus",
         ),
-    ] = Path("corpus"),
+    ] = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -32,21 +34,24 @@ def evaluate(
 
     Examples:
 
-    - `dagnn evaluate runs/tok/dagnn/seed0 --data corpus`
+    - `dagnn evaluate runs/tok/dagnn/seed0`
 
     - `dagnn evaluate runs/lp/gcn/seed0/best.ckpt --data corpus --split valid --json`
     """
+    if split not in ("train", "valid", "test"):
+        raise ValueError(f"expected a split of train, valid, test, got {split!r}")
+    check_run(checkpoint)
+    corpus = find_corpus(data, checkpoint)
+
     from dagnn.datasets.code_dataset import load_code_dataset
     from dagnn.tasks.code_training import evaluate as evaluate_task
     from dagnn.tasks.code_training import load_task
 
-    if split not in ("train", "valid", "test"):
-        raise ValueError(f"expected a split of train, valid, test, got {split!r}")
     task = load_task(checkpoint)
-    dataset = load_code_dataset(data, edges=task.edges, vocabulary=task.vocabulary)
+    dataset = load_code_dataset(corpus, edges=task.edges, vocabulary=task.vocabulary)
     graphs = getattr(dataset, split)
     if len(graphs) == 0:
-        raise ValueError(f"expected functions in the split {split} of {data}, got none")
+        raise ValueError(f"expected functions in the split {split} of {corpus}, got none")
     values = evaluate_task(task, graphs, device=device)
     if as_json:
         print_json(

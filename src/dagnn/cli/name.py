@@ -9,6 +9,7 @@ import typer
 
 from dagnn.cli.app import app
 from dagnn.cli.console import print_json, results
+from dagnn.cli.given_paths import model_and_sources
 
 __all__ = ["name"]
 
@@ -54,12 +55,16 @@ def name(
     from dataclasses import asdict
 
     from dagnn.cli.function_files import read_functions
+    from dagnn.tasks.default_checkpoint import default_checkpoint
+
+    checkpoint, paths = model_and_sources(paths, checkpoint)
+    model = default_checkpoint(checkpoint)
+    files, functions = read_functions(paths)
+
     from dagnn.tasks.code_training import load_task
-    from dagnn.tasks.naming import default_checkpoint
     from dagnn.tasks.naming import name as suggest
 
-    task = load_task(default_checkpoint(checkpoint))
-    files, functions = read_functions(paths)
+    task = load_task(model)
     named = list(zip(files, suggest(task, functions, count=count, device=device), strict=True))
     if surprise:
         named.sort(key=lambda pair: -pair[1].surprise)

@@ -34,18 +34,20 @@ def report(
 
     - `dagnn report --out RESULTS.md`
     """
+    if out.suffix not in (".html", ".md"):
+        raise ValueError(f"expected a name that ends with .html or .md, got {out}")
+    if not folder.is_dir():
+        raise ValueError(
+            f"expected a folder of records, got {folder}, which is not there; make some: dagnn "
+            "reproduce table2 (dagnn doctor tells which data are there for it)"
+        )
+
     from dagnn.experiments.records import read_records
     from dagnn.experiments.report import html_report
     from dagnn.experiments.results_page import results_page
     from dagnn.training.checkpoints import write_atomically
 
     pages = {".html": html_report, ".md": results_page}
-    if out.suffix not in pages:
-        raise ValueError(f"expected a name that ends with .html or .md, got {out}")
-    if not folder.is_dir():
-        raise ValueError(
-            f"expected a folder of records, got {folder}; make some: dagnn reproduce table2"
-        )
     text = pages[out.suffix](read_records(folder))
     write_atomically(out, lambda file: file.write(text.encode()))
     results.print(str(out), markup=False, highlight=False)

@@ -101,12 +101,14 @@ def reproduce(
     if name is None:
         raise ValueError("expected what to reproduce, such as table1 or all; see --help")
 
+    from collections import Counter
+
     from dagnn.experiments.cluster import run_on_ray
     from dagnn.experiments.data_files import data_folder
     from dagnn.experiments.records import read_records
     from dagnn.experiments.registry import NAMES, best_rates, make_entry
     from dagnn.experiments.run_cell import Workplace
-    from dagnn.experiments.runner import run_cells
+    from dagnn.experiments.runner import run_cells, with_data
 
     if name not in (choices := (*NAMES, "sweep", "all")):
         raise ValueError(f"expected one of {', '.join(choices)}, got {name!r}")
@@ -124,15 +126,19 @@ def reproduce(
     if dry_run:
         _show_plan(cells, records, place.data, as_json)
         return
-    if ray is not None:
-        running = run_on_ray(cells, folder, place, address=ray, gpus=gpus)
+    ready, outcomes = with_data(cells, place.data)
+    for reason, count in Counter(outcome.reason for outcome in outcomes).items():
+        messages.print(f"no data for {count} of {len(cells)} runs: {reason}", style="yellow",
+                       markup=False, highlight=False, soft_wrap=True)  # fmt: skip
+    if ray is not None and ready:
+        running = run_on_ray(ready, folder, place, address=ray, gpus=gpus)
     else:
-        running = run_cells(cells, folder, place, workers)
-    messages.print(f"{len(cells)} runs; records in {folder}", markup=False, highlight=False)
-    outcomes = []
-    for outcome in running:
+        running = run_cells(ready, folder, place, workers)
+    if ready:
+        messages.print(f"{len(ready)} runs; records in {folder}", markup=False, highlight=False)
+    for number, outcome in enumerate(running, 1):
         outcomes.append(outcome)
-        _tell(outcome, len(outcomes), len(cells))
+        _tell(outcome, number, len(ready))
     _show(entries, read_records(folder), outcomes, as_json)
     if any(outcome.status in ("failed", "no data") for outcome in outcomes):
         raise typer.Exit(1)

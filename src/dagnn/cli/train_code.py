@@ -11,6 +11,7 @@ import typer
 from dagnn.cli.app import train
 from dagnn.cli.choices import Devices, NumNodes, Preset
 from dagnn.cli.console import print_json, results
+from dagnn.cli.given_paths import DATA_FILE, find_corpus
 
 if TYPE_CHECKING:
     from dagnn.tasks.code_protocol import CodeRun
@@ -33,9 +34,10 @@ Model = Annotated[
     ),
 ]
 Data = Annotated[
-    Path,
+    Path | None,
     typer.Option(
-        help="A folder made by `dagnn data code`, a Parquet file of its schema, or ogbg-code2."
+        help="A folder made by `dagnn data code`, a Parquet file of its schema, or ogbg-code2.",
+        show_default="corpus",
     ),
 ]
 Out = Annotated[
@@ -118,7 +120,7 @@ Bidirectional = Annotated[
 @train.command()
 def tok(
     model: Model = "dagnn",
-    data: Data = Path("corpus"),
+    data: Data = None,
     out: Out = None,
     preset: PresetOption = Preset.quick,
     seeds: Seeds = 1,
@@ -157,6 +159,7 @@ def tok(
 
     - `dagnn train tok --data corpus --preset paper --devices 4`
     """
+    corpus = find_corpus(data)
     run = _configured(
         "tok",
         model,
@@ -180,7 +183,7 @@ def tok(
     )
     _train(
         run,
-        data,
+        corpus,
         out,
         range(seed, seed + seeds),
         sweep_first=sweep,
@@ -195,7 +198,7 @@ def tok(
 @train.command()
 def lp(
     model: Model = "dagnn",
-    data: Data = Path("corpus"),
+    data: Data = None,
     out: Out = None,
     preset: PresetOption = Preset.quick,
     seeds: Seeds = 1,
@@ -232,6 +235,7 @@ def lp(
 
     - `dagnn train lp --model gin --data corpus --preset paper --train-share 0.15`
     """
+    corpus = find_corpus(data)
     run = _configured(
         "lp",
         model,
@@ -255,7 +259,7 @@ def lp(
     )
     _train(
         run,
-        data,
+        corpus,
         out,
         range(seed, seed + seeds),
         sweep_first=sweep,
@@ -310,6 +314,7 @@ def _train(
     from dagnn.tasks.code_protocol import LEARNING_RATES
     from dagnn.tasks.code_training import repeat, sweep
     from dagnn.tasks.simple_baselines import simple_baselines
+    from dagnn.training import write_json
     from dagnn.training.processes import is_first, leave
 
     @lru_cache(maxsize=1)
@@ -324,6 +329,8 @@ def _train(
     summary = repeat(run, load, folder, seeds, **fitting)
     if not is_first():
         leave()
+    for seed in seeds:
+        write_json(folder / f"seed{seed}" / DATA_FILE, {"path": str(source.absolute())})
     data = load(run.edges, run.train_share)
     summary["baselines"] = simple_baselines(run.task, data.valid, data.test, data.vocabulary)
     if scores:
@@ -359,4 +366,6 @@ def _show(task: str, model: str, summary: dict[str, Any], folder: Path) -> None:
     for name, value in summary["baselines"].items():
         table.add_row(name, "", f"{100 * value:.2f}", "")
     results.print(table)
-    results.print(f"Best weights: {folder / 'seed*' / 'best.ckpt'}", highlight=False)
+    seeds = summary["seeds"]
+    run = f"seed{seeds[0]}" if len(seeds) == 1 else "seed*"
+    results.print(f"Best weights: {folder / run / 'best.ckpt'}", highlight=False)

@@ -31,7 +31,7 @@ from dagnn.datasets.corpus_splits import MIN_UNITS, divide, split_of
 from dagnn.datasets.corpus_writer import CORPUS_FILE, CorpusWriter
 from dagnn.datasets.sources import SourceFile, find_sources
 from dagnn.datasets.workers import run_all, run_alone, survives
-from dagnn.graph.files import replacing
+from dagnn.graph.files import check_folder, replacing
 
 __all__ = ["CorpusReport", "build_corpus"]
 
@@ -103,6 +103,7 @@ def build_corpus(
     if not files:
         raise ValueError("expected Python files (*.py) in the given folders, got none")
     folder = Path(out)
+    check_folder(folder)
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     parts = {folder / "parts" / f"{part_key(part)}.parquet": part for part in cut_parts(files)}
     missing = [(part, path) for path, part in parts.items() if not path.exists()]
@@ -183,6 +184,8 @@ def _merge(
                 split = split_of(part[0].project, seed)
                 counts[split] += int(new.sum())
                 writer.add(table.filter(new), [split] * int(new.sum()))
+        if not total:
+            raise ValueError(_no_functions(sum(map(len, parts.values())), skips))
         if min(counts.values()) == 0 and sum(counts.values()) >= MIN_UNITS:
             counts, group = _divide_again(unfinished, seed, group, key)
     report = CorpusReport(
@@ -199,6 +202,19 @@ def _merge(
     with replacing(folder / REPORT_FILE) as unfinished:
         unfinished.write_text(json.dumps(asdict(report), indent=2), encoding="utf-8")
     return report, damaged
+
+
+def _no_functions(files: int, skips: Skips) -> str:
+    """What became of files of which no function is left."""
+    text = f"expected functions in the given code, got none; files: {files}"
+    reasons = Counter(skip["reason"] for skip in skips.files)
+    for what, left_out in (("files", reasons), ("functions", skips.functions)):
+        if left_out:
+            counts = (f"{reason} ({count})" for reason, count in left_out.most_common())
+            text += f"; {what} left out: {', '.join(counts)}"
+    if skips.files:
+        text += "; the first file left out is {file}: {error}".format(**skips.files[0])
+    return text
 
 
 def _divide_again(path: Path, seed: int, group: str, key: str) -> tuple[dict[str, int], str]:

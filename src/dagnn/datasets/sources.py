@@ -10,13 +10,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["GROUPINGS", "SourceFile", "find_sources", "name_as_text"]
+__all__ = ["GROUPINGS", "SourceFile", "find_sources", "name_as_text", "unmarked_folder"]
 
 GROUPINGS = ("project", "folder", "file")
 STANDARD_LIBRARY = "stdlib"
 ITS_TESTS = {"test", "tests", "idle_test"}  # two thirds of its functions
 MARKS = (".git", "pyproject.toml", "setup.py", "__init__.py")  # of a folder that is one project
-LEFT_OUT = frozenset({"__pycache__", "site-packages", "dist-packages", "node_modules"})
+MARKS_OF_ENTRIES = (".git", "pyproject.toml", "setup.py", "setup.cfg")  # of projects side by side
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+LEFT_OUT = INSTALLED | {"__pycache__", "node_modules"}
+SUFFIXES = {".py", ".pyi", ".pyw", ""}  # of files that may be given; scripts often have none
 
 
 class SourceFile(NamedTuple):
@@ -42,9 +45,10 @@ def find_sources(inputs: Iterable[str] = (), *, group: str = "project") -> list[
             distributions.
         group: What functions are split by. ``"project"`` is a distribution, a repository (a folder
             with ``.git``), a folder that was given and is a project (it has ``pyproject.toml`` or
-            ``setup.py``) or a package (``__init__.py``), or else the folder or module directly
-            below it (each package of the standard library, for one); ``"folder"`` is each folder
-            of files, ``"file"`` each file.
+            ``setup.py``), a package (``__init__.py``) or one of several, or else the folder or
+            module directly below it (each package of the standard library, for one). One of several
+            folders is not one project if projects lie directly below it. ``"folder"`` is each
+            folder of files, ``"file"`` each file.
     """
     if group not in GROUPINGS:
         raise ValueError(f"expected one of {', '.join(GROUPINGS)} to group by, got {group!r}")
@@ -56,6 +60,15 @@ def find_sources(inputs: Iterable[str] = (), *, group: str = "project") -> list[
             file = file._replace(project=str(name.parent if group == "folder" else name))
         found.setdefault(os.path.realpath(file.path), file)  # each file once
     return sorted(found.values())
+
+
+def unmarked_folder(inputs: Iterable[str]) -> str | None:
+    """The only folder among the inputs, if no file tells what is a project in it: then each of its
+    entries counts as one."""
+    folders = [given for given in inputs if Path(given).is_dir()]
+    if len(folders) != 1 or _is_marked(Path(folders[0])) or _holds_projects(Path(folders[0])):
+        return None
+    return folders[0]
 
 
 def _default() -> Iterator[SourceFile]:
@@ -70,11 +83,15 @@ def _standard_library() -> Iterator[SourceFile]:
 
 
 def _all(inputs: list[str]) -> Iterator[SourceFile]:
+    several = sum(Path(given).is_dir() for given in inputs) > 1
     for given in inputs:
         path = Path(given)
         if path.is_dir():
-            yield from _below(path, path.resolve().name or "root")
+            is_project = several and not _holds_projects(path)
+            yield from _below(path, path.resolve().name or "root", is_project=is_project)
         elif os.path.lexists(path):
+            if path.suffix.lower() not in SUFFIXES:
+                raise ValueError(f"expected a Python file (*.py) or a folder of them, got {given}")
             folder = path.absolute().parent.name
             yield _file(path, folder, f"{folder}/{path.name}")
         elif given == STANDARD_LIBRARY:
@@ -99,10 +116,25 @@ def _installed(distribution: metadata.Distribution) -> Iterator[SourceFile]:
             yield _file(Path(str(distribution.locate_file(entry))), project, f"{project}/{entry}")
 
 
-def _below(root: Path, root_name: str, left_out: Set[str] = LEFT_OUT) -> Iterator[SourceFile]:
+def _is_marked(folder: Path, marks: Iterable[str] = MARKS) -> bool:
+    return any(os.path.exists(folder / mark) for mark in marks)
+
+
+def _holds_projects(folder: Path) -> bool:
+    """Whether a folder has projects or installed packages side by side."""
+    _, entries, _ = next(os.walk(folder), ("", [], []))  # none where it cannot be read
+    return folder.resolve().name in INSTALLED or any(
+        name.endswith(".dist-info")
+        or (_is_wanted(folder / name, LEFT_OUT) and _is_marked(folder / name, MARKS_OF_ENTRIES))
+        for name in entries
+    )
+
+
+def _below(
+    root: Path, root_name: str, left_out: Set[str] = LEFT_OUT, *, is_project: bool = False
+) -> Iterator[SourceFile]:
     errors: list[OSError] = []
-    is_project = any((root / mark).exists() for mark in MARKS)
-    projects = {str(root): root_name if is_project else ""}
+    projects = {str(root): root_name if is_project or _is_marked(root) else ""}
     for folder, folders, files in os.walk(root, onerror=errors.append):
         path, project = Path(folder), projects.pop(folder)
         folders[:] = sorted(name for name in folders if _is_wanted(path / name, left_out))

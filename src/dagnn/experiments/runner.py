@@ -19,7 +19,7 @@ from dagnn.experiments.run_cell import Workplace, bind, run_cell
 from dagnn.training import write_json
 from dagnn.training.locks import BusyError, lock
 
-__all__ = ["Outcome", "Run", "in_order", "run_cells", "settle"]
+__all__ = ["Outcome", "Run", "in_order", "run_cells", "settle", "with_data"]
 
 RESTARTS = 3
 Run = Callable[[Cell, Workplace], dict[str, Any]]
@@ -76,6 +76,21 @@ def settle(
         where = f"{Path(last.filename).name}:{last.lineno}"
         return Outcome(cell, "failed", reason=f"{type(error).__name__}: {error} ({where})")
     return Outcome(cell, "done", read_record(path))
+
+
+def with_data(
+    cells: Sequence[Cell], data: str | os.PathLike[str]
+) -> tuple[list[Cell], list[Outcome]]:
+    """The cells whose data are in a folder, and what becomes of all others."""
+    ready, others = [], []
+    for cell in cells:
+        try:
+            bind(cell, data)
+        except FileNotFoundError as error:
+            others.append(Outcome(cell, "no data", reason=str(error)))
+        else:
+            ready.append(cell)
+    return ready, others
 
 
 def run_cells(

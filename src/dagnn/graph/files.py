@@ -8,7 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["replacing"]
+__all__ = ["check_folder", "replacing"]
+
+
+def check_folder(folder: Path) -> None:
+    """That files can be written there, before hours of work are done for them."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise ValueError(f"expected a folder to write to (--out), got the file {there}")
+    if not os.access(there, os.W_OK):
+        raise ValueError(f"expected a folder to write to, got {folder}, which may not be written")
 
 
 @contextmanager

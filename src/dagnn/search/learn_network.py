@@ -27,7 +27,7 @@ from dagnn.search.learning_report import LearnedNetwork, LearningReport, RoundSu
 from dagnn.search.learning_settings import LearningSettings
 from dagnn.search.network_scoring import NetworkScoring, without_idle_edges
 from dagnn.search.phases import Phases
-from dagnn.search.pivot_autoencoder import load_for_pivots, train_on_pivots
+from dagnn.search.pivot_autoencoder import load_for_networks, train_on_pivots
 from dagnn.search.pivots import draw_pivots
 
 __all__ = ["learn_network"]
@@ -128,6 +128,10 @@ def learn_network(
     for note in table.notes:
         phases.line(note)
     notes = list(table.notes)
+    place = "cuda" if on_gpu else "cpu"
+    loaded = None  # before all work, as it may be one of other networks
+    if autoencoder is not None:
+        loaded = load_for_networks(autoencoder, table.num_columns, device=place)
 
     climbed, best_of_all = _compare(scores, constraints, seed, phases)
     if best_of_all is None:
@@ -139,7 +143,8 @@ def learn_network(
 
     pivots = _pivots(graphs, scores, constraints, settings, seed, phases)
     best_pivot = float(pivots.score.max())
-    phases.line(f"{len(pivots):,} pivots, {score.upper()} up to {best_pivot:,.3f}")
+    counted = f"{len(pivots):,} pivot{'s' * (len(pivots) != 1)}"
+    phases.line(f"{counted}, {score.upper()} up to {best_pivot:,.3f}")
 
     evaluate = NetworkScoring(
         scores, constraints, repair=settings.repair, improve=settings.improve, seed=seed
@@ -151,8 +156,7 @@ def learn_network(
         phases.line(notes[-1])
     else:
         with _one_thread(on_gpu):
-            place = "cuda" if on_gpu else "cpu"
-            model = _autoencoder(autoencoder, pivots, settings, seed, place, folder, phases)
+            model = loaded or _train(pivots, settings, seed, place, folder, phases)
             read = evaluate.read if settings.foresee else None
             with phases.phase("search", bar=False):
                 for found in search_latent_space(model, pivots, evaluate, search, read=read):
@@ -180,7 +184,7 @@ def learn_network(
             "batch": batch,
             "seed": seed,
             "bootstrap": bootstrap,
-            "device": "cuda" if on_gpu else "cpu",
+            "device": place,
         },
         pivots=len(pivots),
         best_pivot=best_pivot,
@@ -257,8 +261,7 @@ def _pivots(
         return networks_from_adjacency(torch.from_numpy(adjacency), score)
 
 
-def _autoencoder(
-    run: str | os.PathLike[str] | None,
+def _train(
     pivots: SmallDags,
     settings: LearningSettings,
     seed: int,
@@ -266,8 +269,6 @@ def _autoencoder(
     folder: str | os.PathLike[str] | None,
     phases: Phases,
 ) -> DagVAE:
-    if run is not None:
-        return load_for_pivots(run, pivots, device=device)
     with phases.phase("autoencoder", bar=False):
         phases.line(f"training the {settings.model} autoencoder on {len(pivots):,} pivots")
         return train_on_pivots(

@@ -11,7 +11,7 @@ from dagnn.autoencoders.vae import DagVAE
 from dagnn.datasets.small_dags import SmallDags
 from dagnn.search.learning_settings import LearningSettings
 
-__all__ = ["load_for_pivots", "train_on_pivots"]
+__all__ = ["load_for_networks", "train_on_pivots"]
 
 
 def train_on_pivots(
@@ -54,25 +54,25 @@ def train_on_pivots(
     return model.to(device)
 
 
-def load_for_pivots(
-    run: str | os.PathLike[str], pivots: SmallDags, *, device: str = "cpu"
+def load_for_networks(
+    run: str | os.PathLike[str], num_variables: int, *, device: str = "cpu"
 ) -> DagVAE:
-    """The autoencoder of a run, if it is one for graphs such as these.
+    """The autoencoder of a run, if it is one of networks with so many variables.
 
     It knows structures and no scores: it serves every table with as many columns.
 
     Args:
         run: A run of ``dagnn train bn`` or of :func:`train_on_pivots`, its folder or a checkpoint.
-        pivots: The graphs.
+        num_variables: Of the networks.
         device: ``"cpu"`` or ``"cuda"``.
     """
     model, config = load_autoencoder(run, device)
     task, sizes = config["autoencoder"]["task"], config["sizes"]
-    found = sizes["num_types"], sizes["max_nodes"]
-    if task != "bn" or found != (pivots.num_types, pivots.max_nodes):
-        what = f"networks of {found[0] - 2} variables" if task == "bn" else f"the task {task!r}"
+    found = sizes["num_types"] - 2  # without start and end
+    if task != "bn" or found != num_variables:
+        what = f"networks of {found} variables" if task == "bn" else f"the task {task!r}"
         raise ValueError(
-            f"expected an autoencoder of networks of {pivots.num_types - 2} variables, got one of "
+            f"expected an autoencoder of networks of {num_variables} variables, got one of "
             f"{what} in {os.fspath(run)}"
         )
     return model

@@ -7,20 +7,12 @@ import shutil
 import uuid
 from pathlib import Path
 
+from dagnn.graph.files import check_folder
 from dagnn.search.learning_report import LearnedNetwork
 from dagnn.search.report_page import format_page
 from dagnn.training.record import write_json
 
-__all__ = ["check_folder", "save_network"]
-
-
-def check_folder(folder: Path) -> None:
-    """That files can be written there, before hours of work are done for them."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"expected a folder to write to, got the file {folder}")
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not os.access(there, os.W_OK):
-        raise ValueError(f"expected a folder to write to, got {folder}, which may not be written")
+__all__ = ["save_network"]
 
 
 def save_network(

@@ -17,18 +17,17 @@ from dagnn.datasets.code_dataset import graphs_of
 from dagnn.datasets.functions import FunctionGraph, decode_source, functions_of
 from dagnn.graph.flat import FlatGraphs
 from dagnn.tasks.code_training import choose_device, load_task
+from dagnn.tasks.default_checkpoint import default_checkpoint
 from dagnn.tasks.graph_task import CodeTask
 from dagnn.tasks.name_search import best_names, name_surprise
 from dagnn.tasks.token_prediction import TokenPrediction
-from dagnn.training import find_checkpoint
 
-__all__ = ["FunctionNames", "Suggestion", "default_checkpoint", "embed", "name", "predict_names"]
+__all__ = ["FunctionNames", "Suggestion", "embed", "name", "predict_names"]
 
 Result = TypeVar("Result")
 
 BATCH = 64  # functions
 CHUNK = 4096  # functions that are graphs at the same time
-TRAINED_BY_DEFAULT = Path("runs/tok/dagnn/seed0/best.ckpt")
 
 
 @dataclass(frozen=True)
@@ -102,17 +101,6 @@ def _functions(source: str | os.PathLike[str]) -> list[FunctionGraph]:
             f"expected Python source code, got the name of a file; give Path({source!r})"
         )
     return functions_of(source)
-
-
-def default_checkpoint(given: str | os.PathLike[str] | None = None) -> Path:
-    """Where the model is: a checkpoint, or the folder of a run."""
-    path = Path(given or os.environ.get("DAGNN_CHECKPOINT") or TRAINED_BY_DEFAULT)
-    if not path.exists():
-        raise ValueError(
-            f"expected the checkpoint of a model at {path}; train one with `dagnn train tok`, or "
-            "name another (best.ckpt of a run, or its folder), here or in DAGNN_CHECKPOINT"
-        )
-    return find_checkpoint(path)
 
 
 def name(

@@ -22,6 +22,9 @@ __all__ = [
     "write_atomically",
 ]
 
+ZIP = b"PK\x03\x04"  # how a checkpoint begins
+NAMED = 5  # runs in an error
+
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Let :obj:`write` fill a temporary file in the same folder, then give it its name."""
@@ -30,7 +33,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
 
 
 def find_checkpoint(path: str | os.PathLike[str], name: str = "best.ckpt") -> Path:
-    """The checkpoint that is meant by a file, or by the folder of a run.
+    """The checkpoint that is meant by a file, by the folder of a run, or by one that holds one run.
 
     Args:
         path: The file or the folder.
@@ -38,7 +41,7 @@ def find_checkpoint(path: str | os.PathLike[str], name: str = "best.ckpt") -> Pa
 
     Raises:
         FileNotFoundError: If there is nothing.
-        ValueError: If the folder is not that of a run; the error names runs that it holds.
+        ValueError: If the folder holds no run, or several; the error names them.
     """
     path = Path(path)
     if not path.exists():
@@ -50,12 +53,17 @@ def find_checkpoint(path: str | os.PathLike[str], name: str = "best.ckpt") -> Pa
         return path
     if (path / name).is_file():
         return path / name
-    runs = sorted(str(found.parent) for found in path.glob(f"*/{name}"))
-    if runs:
-        raise ValueError(
-            f"expected the folder of one run, got {path}, which holds runs; name one: "
-            f"{', '.join(runs)}"
-        )
+    for below in ("*", "*/*", "*/*/*"):  # such as runs/TASK/MODEL/SEED
+        found = sorted(path.glob(f"{below}/{name}"))
+        if len(found) == 1:
+            return found[0]
+        if found:
+            runs = ", ".join(str(file.parent) for file in found[:NAMED])
+            more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+            raise ValueError(
+                f"expected the folder of one run, got {path}, which holds runs; name one: "
+                f"{runs}{more}"
+            )
     raise ValueError(
         f"expected a checkpoint, or the folder of a run, got {path} without {name}; a run has one "
         "after its first epoch"
@@ -68,14 +76,19 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         ValueError: If the file is no such checkpoint, or is damaged.
     """
+    with open(path, "rb") as file:
+        is_another_kind = not ZIP.startswith(file.read(len(ZIP)))
+    if is_another_kind:
+        raise ValueError(
+            f"expected a checkpoint (best.ckpt of a run, or its folder), got a file of another "
+            f"kind: {os.fspath(path)}"
+        )
     try:
-        with zipfile.ZipFile(path) as file:  # torch does not look at the checksums
-            damaged = file.testzip()
+        with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums
+            damaged = archive.testzip()
         if damaged is not None:
             raise ValueError(f"{damaged} in it is damaged")
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (FileNotFoundError, PermissionError, IsADirectoryError):
-        raise
     except Exception as error:  # of any kind: damaged bytes lead anywhere
         reason = str(error).partition("\n")[0]
         raise ValueError(f"expected a checkpoint, got {os.fspath(path)}: {reason}") from error

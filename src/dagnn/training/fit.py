@@ -199,6 +199,9 @@ def fit(
         if state is not None and state["finished"]:
             bookkeeper.load_state_dict(state)
             load_weights(module, last)
+            bookkeeper.display.say(
+                f"{folder} was finished already (epochs: {len(bookkeeper.history)})"
+            )
         else:
             with quiet(), matmul_precision(precision):
                 trainer = Trainer(

@@ -24,6 +24,7 @@ from dagnn.training.progress import quiet
 __all__ = ["add_up", "from_first", "gathered", "is_first", "join", "leave", "number"]
 
 LAUNCHER = "DAGNN_LAUNCHER"  # the process that has started the others of its machine
+PATIENCE = 10  # seconds that a started process which fails gives the first one to end
 
 Value = TypeVar("Value")
 
@@ -78,6 +79,7 @@ def join(accelerator: str, devices: int, num_nodes: int) -> None:
         ).launch()
     if os.environ[LAUNCHER] == str(os.getppid()):
         _end_with(os.getppid())
+        _let_it_speak_first()
 
 
 def leave() -> None:
@@ -132,3 +134,15 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
+
+
+def _let_it_speak_first() -> None:
+    """Before this process tells of an error, wait for the one that has started it: if that ends
+    meanwhile, it has told why, this error is but the lost connection, and this process ends too."""
+    tell = sys.excepthook
+
+    def wait_and_tell(*error: Any) -> None:
+        time.sleep(PATIENCE)
+        tell(*error)
+
+    sys.excepthook = wait_and_tell

@@ -67,15 +67,16 @@ class Display:
         """Beside the bar."""
         self._bar.update(self._task, text=_words(values))
 
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
     def line(self, row: Mapping[str, Any], best: bool) -> None:
         """An epoch that is over."""
         hidden = ("epoch", "step", "learning_rate", "train_seconds", "seconds")
         values = {name: value for name, value in row.items() if name not in hidden}
-        self._console.print(
+        self.say(
             f"epoch {row['epoch'] + 1}/{self.epochs}  {_words(values)}  "
-            f"{row['seconds']:.1f} s{'  (best)' if best else ''}",
-            markup=False,
-            highlight=False,
+            f"{row['seconds']:.1f} s{'  (best)' if best else ''}"
         )
 
 

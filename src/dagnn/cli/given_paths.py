@@ -1,0 +1,65 @@
+"""Find what was named, or see that it is not there, before the seconds that heavy imports take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+__all__ = ["DATA_FILE", "check_run", "find_corpus", "model_and_sources"]
+
+DATA_FILE = "data.json"  # in a run's folder; where data lie is no part of what the run is
+
+
+def check_run(path: Path) -> None:
+    """That there is a file or folder where a run should be."""
+    if not path.exists():
+        raise FileNotFoundError(
+            f"expected a checkpoint, or the folder of a run, got {path}, which is not there; "
+            "train one first, see: dagnn train --help"
+        )
+
+
+def find_corpus(given: Path | None, run: Path | None = None) -> Path:
+    """The corpus that was given, or else that a run was trained on, or else ``corpus``.
+
+    Args:
+        given: By the user.
+        run: A checkpoint, the folder of its run, or a folder with this one run.
+
+    Raises:
+        FileNotFoundError: If it is not there.
+    """
+    if given is not None:
+        path, got = given, f"got {given}, which is not there"
+    elif run is not None and (known := _training_data(run)) is not None:
+        path, got = known, f"but {known}, which the run was trained on, is not there; give --data"
+    else:
+        path = Path("corpus")
+        got = f"but {path} (the default of --data) is not there; give --data"
+    if not path.exists():
+        raise FileNotFoundError(
+            f"expected a corpus of code, {got}; make one with `dagnn data code`, or get one with "
+            "`dagnn data get code2`"
+        )
+    return path
+
+
+def _training_data(run: Path) -> Path | None:
+    folder = run if run.is_dir() else run.parent
+    file = folder / DATA_FILE
+    files = [file] if file.exists() else list(folder.glob(f"*/{DATA_FILE}"))
+    if len(files) != 1:
+        return None
+    return Path(json.loads(files[0].read_text(encoding="utf-8"))["path"])
+
+
+def model_and_sources(paths: list[str], checkpoint: Path | None) -> tuple[Path | None, list[str]]:
+    """The model and the sources that were named. A run in front of the sources is the model, if
+    none is named otherwise: it has no functions."""
+    first = Path(paths[0])
+    is_model = (first / "best.ckpt").is_file() or (first.suffix == ".ckpt" and first.is_file())
+    if checkpoint is not None or not is_model:
+        return checkpoint, paths
+    if not paths[1:]:
+        raise ValueError(f"expected Python files after the model {first}, got none")
+    return first, paths[1:]
