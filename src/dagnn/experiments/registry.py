@@ -65,7 +65,8 @@ QUICK_SCORING: dict[str, Any] = {
 }
 # Pivots along a fixed order, and the likeliest graph of each latent point as it is.
 PAPER_WAY: dict[str, Any] = {
-    "pivots": "fixed", "decodings": 1, "repair": False, "improve": False,
+    "pivots": "fixed", "decodings": 1, "repair": False, "improve": False, "foresee": False,
+    "process": "sparse",
 }  # fmt: skip
 QUICK_SEARCH = {
     "num_pivots": 4000, "epochs": 5, "hidden_channels": 48, "latent_channels": 16, "batch_size": 64,

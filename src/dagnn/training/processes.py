@@ -24,7 +24,7 @@ from dagnn.training.progress import quiet
 __all__ = ["add_up", "from_first", "gathered", "is_first", "join", "leave", "number"]
 
 LAUNCHER = "DAGNN_LAUNCHER"  # the process that has started the others of its machine
-PATIENCE = 10  # seconds that a started process which fails gives the first one to end
+PATIENCE = 20  # seconds that a started process which fails gives the first one to end
 
 Value = TypeVar("Value")
 
@@ -72,12 +72,13 @@ def join(accelerator: str, devices: int, num_nodes: int) -> None:
             f"expected at most {torch.cuda.device_count()} devices, as there are GPUs here, got "
             f"{devices}"
         )
-    os.environ.setdefault(LAUNCHER, str(os.getpid()))
+    if "LOCAL_RANK" not in os.environ:  # nobody else has started it
+        os.environ[LAUNCHER] = str(os.getpid())
     with quiet():
         Fabric(
             accelerator=accelerator, devices=devices, num_nodes=num_nodes, strategy="ddp"
         ).launch()
-    if os.environ[LAUNCHER] == str(os.getppid()):
+    if os.environ.get(LAUNCHER) == str(os.getppid()):
         _end_with(os.getppid())
         _let_it_speak_first()
 
