@@ -1,6 +1,7 @@
 """Makes every test reproducible: fixed seeds, and hypothesis without chance."""
 
 import random
+import signal
 
 import numpy as np
 import pytest
@@ -11,6 +12,10 @@ SEED = 0
 
 # Tests run side by side, one process per core: threads of their own would only wait for each other.
 torch.set_num_threads(1)
+
+
+# A shell's background job ignores interruptions, and so would the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class TorchRandom:

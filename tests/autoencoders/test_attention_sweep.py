@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 
 from dagnn.autoencoders.attention_sweep import _FusedSweep, _Sweep
-from dagnn.autoencoders.dense import HAS_TRITON
+from tests.interpreter import INTERPRETED, check_in_interpreter, kernels, outside
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-CUDA = torch.cuda.is_available() and not INTERPRETED
-kernels = pytest.mark.skipif(
-    not HAS_TRITON or not (INTERPRETED or CUDA), reason="runs in test_kernels_in_the_interpreter"
-)
 NAMES = ("inner", "edge", "place", "first", "weight", "bias", "key")
 
 
@@ -76,16 +66,6 @@ def test_a_second_backward_gives_the_same() -> None:
     assert torch.equal(first[0], second[0])
 
 
-@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
+@outside
 def test_kernels_in_the_interpreter() -> None:
-    pytest.importorskip("triton")
-    # The interpreter must be chosen before Triton is imported.
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert "passed" in done.stdout
+    check_in_interpreter(__file__)

@@ -91,9 +91,8 @@ def test_an_interruption_is_told_once(kill: Callable[[int, int], None], tmp_path
         kill(training.pid, signal.SIGINT)
         _, told = training.communicate(timeout=TIMEOUT)  # until the second process has ended, too
     assert training.returncode == 130
-    assert told.count("dagnn: interrupted; the same command goes on where it stopped") == 1, told
-    assert "Traceback" not in told, told
-    assert "Error" not in told, told
+    lines = [line for line in told.splitlines() if line and not line.startswith("epoch ")]
+    assert lines == ["dagnn: interrupted; the same command goes on where it stopped"], told
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -14,18 +10,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from dagnn.ops.pool import MODES, pool
+from tests.interpreter import CUDA, check_in_interpreter, kernels, outside
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-CUDA = torch.cuda.is_available() and not INTERPRETED
-BACKENDS = [
-    "torch",
-    pytest.param(
-        "triton",
-        marks=pytest.mark.skipif(
-            not (INTERPRETED or CUDA), reason="runs in test_kernels_in_the_interpreter"
-        ),
-    ),
-]
+BACKENDS = ["torch", pytest.param("triton", marks=kernels)]
 
 
 class Rows(NamedTuple):
@@ -278,15 +265,6 @@ def test_a_call_that_is_differentiated_must_have_been_told() -> None:
         torch.ops.dagnn.pool(*given, "max", "torch", False)
 
 
-@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
+@outside
 def test_kernels_in_the_interpreter() -> None:
-    pytest.importorskip("triton")
-    # The interpreter must be chosen before Triton is imported.
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "triton"],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    check_in_interpreter(__file__, "-k", "triton")

@@ -16,13 +16,12 @@ the kernels that autograd would start. On a GPU with Triton the kernels are our 
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dagnn.autoencoders.dense import has_kernels
+from dagnn.autoencoders.dense import has_kernels, kernels
 from dagnn.autoencoders.gru import gru_backward, gru_forward
 
 __all__ = ["BLOCKED", "attention_gru_sweep"]
@@ -108,7 +107,7 @@ class _FusedSweep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Tensor) -> Tensor:
         inner, *rest = (tensor.contiguous() for tensor in arguments)
-        swept = _kernels().attention_forward(inner, *rest)
+        swept = kernels().attention_forward(inner, *rest)
         weight, key = rest[3], rest[5]
         ctx.save_for_backward(*swept, inner, weight, key)
         return swept.h
@@ -117,10 +116,9 @@ class _FusedSweep(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *swept, inner, weight, key = ctx.saved_tensors
-        kernels = _kernels()
-        swept = kernels.AttentionSwept(*swept)
+        swept = kernels().AttentionSwept(*swept)
         grad = grad.clone(memory_format=torch.contiguous_format)
-        inner_grad, gates, first, scores = kernels.attention_backward(
+        inner_grad, gates, first, scores = kernels().attention_backward(
             grad, swept, inner, weight, key
         )
         score = scores.sum(0).t()  # [n, B]
@@ -134,10 +132,6 @@ class _FusedSweep(torch.autograd.Function):
             gates.sum(0),
             swept.h.view(-1, hidden).t() @ score.reshape(-1),
         )
-
-
-def _kernels() -> Any:
-    return importlib.import_module("dagnn.ops.triton.dense")
 
 
 def attention_gru_sweep(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +18,7 @@ __all__ = [
     "flip",
     "has_kernels",
     "has_static_shapes",
+    "kernels",
     "one_hot_types",
     "toss",
 ]
@@ -32,6 +35,11 @@ def has_static_shapes(tensor: Tensor) -> bool:
 def has_kernels(tensor: Tensor) -> bool:
     """Whether there are kernels of our own for it (``dagnn.ops.triton.dense``)."""
     return HAS_TRITON and tensor.is_cuda and tensor.dtype == torch.float32
+
+
+def kernels() -> Any:
+    """The module of them, which needs Triton."""
+    return importlib.import_module("dagnn.ops.triton.dense")
 
 
 def one_hot_types(graphs: SmallDags, dtype: torch.dtype) -> Tensor:

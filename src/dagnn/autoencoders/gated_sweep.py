@@ -12,11 +12,12 @@ in which :math:`c_u` is the part of a node's place. For a GPU with Triton alone
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from dagnn.autoencoders.dense import kernels
 
 __all__ = ["gated_gru_sweep"]
 
@@ -25,7 +26,7 @@ class _FusedSweep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Tensor) -> Tensor:
         inner, edge, *rest = (tensor.contiguous() for tensor in arguments)
-        swept = _kernels().gated_forward(inner, edge, *rest)
+        swept = kernels().gated_forward(inner, edge, *rest)
         weight, pair_weight = rest[1], rest[3]
         ctx.save_for_backward(*swept, inner, edge, weight, pair_weight)
         return swept.h
@@ -34,10 +35,9 @@ class _FusedSweep(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *swept, inner, edge, weight, pair_weight = ctx.saved_tensors
-        kernels = _kernels()
-        swept = kernels.GatedSwept(*swept)
+        swept = kernels().GatedSwept(*swept)
         grad = grad.clone(memory_format=torch.contiguous_format)
-        inner_grad, gates, first, pair = kernels.gated_backward(
+        inner_grad, gates, first, pair = kernels().gated_backward(
             grad, swept, inner, edge, weight, pair_weight
         )
         gates, hidden = gates.flatten(0, 1), weight.size(1)
@@ -50,10 +50,6 @@ class _FusedSweep(torch.autograd.Function):
             pair.flatten(0, 1).t() @ swept.h.view(-1, hidden),
             pair.sum(1),
         )
-
-
-def _kernels() -> Any:
-    return importlib.import_module("dagnn.ops.triton.dense")
 
 
 def gated_gru_sweep(

@@ -1,6 +1,6 @@
 """The command ``dagnn``. Commands import what they need when they run, so that help is quick."""
 
-from dagnn.cli import (  # noqa: F401 - add their commands  # noqa: F401  # noqa: F401  # noqa: F401
+from dagnn.cli import (  # noqa: F401 - they add their commands
     bn_learn,
     data_bn,
     data_code,

@@ -16,7 +16,7 @@ from dagnn.cli.given_paths import DATA_FILE, find_corpus
 if TYPE_CHECKING:
     from dagnn.tasks.code_protocol import CodeRun
 
-__all__ = ["lp", "tok"]
+__all__: list[str] = []  # commands are found in the application
 
 
 class Precision(enum.StrEnum):
@@ -117,158 +117,103 @@ Bidirectional = Annotated[
 ]
 
 
-@train.command()
-def tok(
-    model: Model = "dagnn",
-    data: Data = None,
-    out: Out = None,
-    preset: PresetOption = Preset.quick,
-    seeds: Seeds = 1,
-    seed: Seed = 0,
-    sweep: Sweep = False,
-    learning_rate: Rate = None,
-    epochs: Epochs = None,
-    train_share: Share = None,
-    batch_size: BatchSize = None,
-    edges: Edges = None,
-    channels: Channels = None,
-    layers: Layers = None,
-    precision: PrecisionOption = Precision.full,
-    captured: Captured = None,
-    device: Device = "auto",
-    devices: Devices = 1,
-    num_nodes: NumNodes = 1,
-    checkpoint_every: Every = None,
-    as_json: Json = False,
-    aggregator: Aggregator = None,
-    cell: Cell = None,
-    pool: Pool = None,
-    edge_attributes: EdgeAttributes = None,
-    bidirectional: Bidirectional = None,
-) -> None:
-    """Learn to predict the words of functions' names.
+TOK = """Learn to predict the words of functions' names.
 
-    An interrupted run goes on when the same command is given again. The folder of a run holds its
-    best and last checkpoint, `metrics.jsonl`, TensorBoard files, and `record.json`, the result.
+An interrupted run goes on when the same command is given again. The folder of a run holds its
+best and last checkpoint, `metrics.jsonl`, TensorBoard files, and `record.json`, the result.
 
-    Examples:
+Examples:
 
-    - `dagnn train tok --data corpus`
+- `dagnn train tok --data corpus`
 
-    - `dagnn train tok --model gcn --data corpus --preset paper --sweep --seeds 5`
+- `dagnn train tok --model gcn --data corpus --preset paper --sweep --seeds 5`
 
-    - `dagnn train tok --data corpus --preset paper --devices 4`
-    """
-    corpus = find_corpus(data)
-    run = _configured(
-        "tok",
-        model,
-        preset,
-        learning_rate=learning_rate,
-        epochs=epochs,
-        train_share=train_share,
-        batch_size=batch_size,
-        edges=edges,
-        precision=precision.value,
-        captured=captured,
-        encoder={
-            "channels": channels,
-            "layers": layers,
-            "aggregator": aggregator,
-            "cell": cell,
-            "pool": pool,
-            "edge_attributes": edge_attributes,
-            "bidirectional": bidirectional,
-        },
-    )
-    _train(
-        run,
-        corpus,
-        out,
-        range(seed, seed + seeds),
-        sweep_first=sweep,
-        as_json=as_json,
-        device=device,
-        devices=devices,
-        num_nodes=num_nodes,
-        checkpoint_every_steps=checkpoint_every,
-    )
+- `dagnn train tok --data corpus --preset paper --devices 4`
+"""
+
+LP = """Learn to predict the length of the longest path of functions' syntax trees.
+
+With `--edges full`, the longest path of the DAG with its next-token edges, which is harder:
+such paths run into the hundreds.
+
+Examples:
+
+- `dagnn train lp --data corpus`
+
+- `dagnn train lp --model gin --data corpus --preset paper --train-share 0.15`
+"""
 
 
-@train.command()
-def lp(
-    model: Model = "dagnn",
-    data: Data = None,
-    out: Out = None,
-    preset: PresetOption = Preset.quick,
-    seeds: Seeds = 1,
-    seed: Seed = 0,
-    sweep: Sweep = False,
-    learning_rate: Rate = None,
-    epochs: Epochs = None,
-    train_share: Share = None,
-    batch_size: BatchSize = None,
-    edges: Edges = None,
-    channels: Channels = None,
-    layers: Layers = None,
-    precision: PrecisionOption = Precision.full,
-    captured: Captured = None,
-    device: Device = "auto",
-    devices: Devices = 1,
-    num_nodes: NumNodes = 1,
-    checkpoint_every: Every = None,
-    as_json: Json = False,
-    aggregator: Aggregator = None,
-    cell: Cell = None,
-    pool: Pool = None,
-    edge_attributes: EdgeAttributes = None,
-    bidirectional: Bidirectional = None,
-) -> None:
-    """Learn to predict the length of the longest path of functions' syntax trees.
+def _add(task: str, words: str) -> None:
+    """The command of a task: all of them have the same options."""
 
-    With `--edges full`, the longest path of the DAG with its next-token edges, which is harder:
-    such paths run into the hundreds.
+    @train.command(task, help=words)
+    def command(
+        model: Model = "dagnn",
+        data: Data = None,
+        out: Out = None,
+        preset: PresetOption = Preset.quick,
+        seeds: Seeds = 1,
+        seed: Seed = 0,
+        sweep: Sweep = False,
+        learning_rate: Rate = None,
+        epochs: Epochs = None,
+        train_share: Share = None,
+        batch_size: BatchSize = None,
+        edges: Edges = None,
+        channels: Channels = None,
+        layers: Layers = None,
+        precision: PrecisionOption = Precision.full,
+        captured: Captured = None,
+        device: Device = "auto",
+        devices: Devices = 1,
+        num_nodes: NumNodes = 1,
+        checkpoint_every: Every = None,
+        as_json: Json = False,
+        aggregator: Aggregator = None,
+        cell: Cell = None,
+        pool: Pool = None,
+        edge_attributes: EdgeAttributes = None,
+        bidirectional: Bidirectional = None,
+    ) -> None:
+        corpus = find_corpus(data)
+        run = _configured(
+            task,
+            model,
+            preset,
+            learning_rate=learning_rate,
+            epochs=epochs,
+            train_share=train_share,
+            batch_size=batch_size,
+            edges=edges,
+            precision=precision.value,
+            captured=captured,
+            encoder={
+                "channels": channels,
+                "layers": layers,
+                "aggregator": aggregator,
+                "cell": cell,
+                "pool": pool,
+                "edge_attributes": edge_attributes,
+                "bidirectional": bidirectional,
+            },
+        )
+        _train(
+            run,
+            corpus,
+            out,
+            range(seed, seed + seeds),
+            sweep_first=sweep,
+            as_json=as_json,
+            device=device,
+            devices=devices,
+            num_nodes=num_nodes,
+            checkpoint_every_steps=checkpoint_every,
+        )
 
-    Examples:
 
-    - `dagnn train lp --data corpus`
-
-    - `dagnn train lp --model gin --data corpus --preset paper --train-share 0.15`
-    """
-    corpus = find_corpus(data)
-    run = _configured(
-        "lp",
-        model,
-        preset,
-        learning_rate=learning_rate,
-        epochs=epochs,
-        train_share=train_share,
-        batch_size=batch_size,
-        edges=edges,
-        precision=precision.value,
-        captured=captured,
-        encoder={
-            "channels": channels,
-            "layers": layers,
-            "aggregator": aggregator,
-            "cell": cell,
-            "pool": pool,
-            "edge_attributes": edge_attributes,
-            "bidirectional": bidirectional,
-        },
-    )
-    _train(
-        run,
-        corpus,
-        out,
-        range(seed, seed + seeds),
-        sweep_first=sweep,
-        as_json=as_json,
-        device=device,
-        devices=devices,
-        num_nodes=num_nodes,
-        checkpoint_every_steps=checkpoint_every,
-    )
+_add("tok", TOK)
+_add("lp", LP)
 
 
 def _configured(

@@ -47,6 +47,15 @@ class Messages(NamedTuple):
     anchor: Tensor  # [S, N] the first predecessor
 
 
+@triton.jit
+def _tile(HP: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
+    """The direction, rows and columns of a program."""
+    BLOCKS: tl.constexpr = (HP + BC - 1) // BC
+    direction = (tl.program_id(1) // BLOCKS).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    return direction, row, tl.program_id(1) % BLOCKS * BC + tl.arange(0, BC)
+
+
 @triton.jit(**_ANY)
 def message_kernel(
     h,  # [S, N, H]
@@ -63,10 +72,7 @@ def message_kernel(
     BM: tl.constexpr,
     BC: tl.constexpr,
 ):
-    BLOCKS: tl.constexpr = (HP + BC - 1) // BC
-    direction = (tl.program_id(1) // BLOCKS).to(tl.int64)
-    column = tl.program_id(1) % BLOCKS * BC + tl.arange(0, BC)
-    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    direction, row, column = _tile(HP, BM, BC)
     row_mask = row < nodes
     h += direction * nodes * H
     aggregate += direction * (edges + nodes)
@@ -91,7 +97,7 @@ def message_kernel(
     tl.store(offset + row[:, None] * H + column[None, :], out, mask=mask)
     padded = row_mask[:, None] & (column < HP)[None, :]
     tl.store(message + row[:, None] * HP + column[None, :], state + out, mask=padded)
-    tl.store(anchor + row, first, mask=row_mask & (tl.program_id(1) % BLOCKS == 0))
+    tl.store(anchor + row, first, mask=row_mask & (tl.min(column) == 0))
 
 
 @triton.jit
@@ -110,10 +116,7 @@ def activation_kernel(
     BM: tl.constexpr,
     BC: tl.constexpr,
 ):
-    BLOCKS: tl.constexpr = (HP + BC - 1) // BC
-    direction = (tl.program_id(1) // BLOCKS).to(tl.int64)
-    column = tl.program_id(1) % BLOCKS * BC + tl.arange(0, BC)
-    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    direction, row, column = _tile(HP, BM, BC)
     row_mask = row < nodes
     row += direction * nodes
     bias_ih += direction * 3 * H
@@ -167,11 +170,8 @@ def finish_kernel(
     BM: tl.constexpr,
     BC: tl.constexpr,
 ):
-    BLOCKS: tl.constexpr = (HP + BC - 1) // BC
-    direction = (tl.program_id(1) // BLOCKS).to(tl.int64)
-    column = tl.program_id(1) % BLOCKS * BC + tl.arange(0, BC)
+    direction, row, column = _tile(HP, BM, BC)
     column_mask = column < H
-    row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     row_mask = row < nodes
     width = _level_width(level_ptr + direction * (levels + 1), row, levels, steps)
     row_mask = row_mask & (width <= widest)
