@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -24,6 +25,8 @@ from dagnn.training.processes import add_up
 __all__ = ["AutoencoderConfig", "IndexBlocks", "fit_autoencoder", "load_autoencoder", "preset"]
 
 BLOCK = 8  # batches that the GPU gets at once, so that it does not wait for the host between them
+
+SEEDED = threading.Lock()  # torch's generator is one for all threads
 
 LOCATED = 4096  # graphs that tell where the latent space is populated
 
@@ -63,8 +66,8 @@ class AutoencoderConfig:
     def make(self, num_types: int, max_nodes: int) -> DagVAE:
         """A new autoencoder; its weights follow from the seed, and torch's generator is as
         before."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with SEEDED, torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.seed)
             return make_autoencoder(
                 self.model,
                 self.task,
@@ -161,6 +164,8 @@ class IndexBlocks:
 class _Training(LightningModule):
     """An autoencoder with its data and its step; a batch is a block of indices ``[k, B]``. Several
     processes all get the block, and each takes some of its columns."""
+
+    has_own_generators = True  # so that several may train in threads of one process
 
     def __init__(
         self, model: DagVAE, graphs: SmallDags, blocks: IndexBlocks, config: AutoencoderConfig

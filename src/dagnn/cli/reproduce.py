@@ -63,6 +63,13 @@ def reproduce(
             help="Runs at a time. By default 2 with the preset quick on two CPU cores or more.",
         ),
     ] = None,
+    streams: Annotated[
+        int | None,
+        typer.Option(
+            min=1, show_default=False,
+            help="On a GPU: autoencoders at a time, side by side in one process.",
+        ),
+    ] = None,
     ray: RayOption = None,
     gpus: Annotated[
         float, typer.Option(min=0, help="With --ray: the share of a GPU that a run needs.")
@@ -93,6 +100,8 @@ def reproduce(
 
     - `dagnn reproduce table1 --preset paper --row DAGNN --row GCN --seeds 0,1,2`
 
+    - `dagnn reproduce all --preset paper --column na --streams 8`
+
     - `dagnn reproduce all --preset paper --ray auto --gpus 0.5`
     """
     if import_run is not None:
@@ -109,9 +118,12 @@ def reproduce(
     from dagnn.experiments.registry import NAMES, best_rates, make_entry
     from dagnn.experiments.run_cell import Workplace
     from dagnn.experiments.runner import run_cells, with_data
+    from dagnn.experiments.streams import run_on_streams
 
     if name not in (choices := (*NAMES, "sweep", "all")):
         raise ValueError(f"expected one of {', '.join(choices)}, got {name!r}")
+    if streams is not None:
+        _check_streams(device, jobs, ray)
     records = read_records(folder)
     rates = best_rates(((r.cell, r.metrics) for r in records), preset)
     names = NAMES if name == "all" else (name,)
@@ -121,7 +133,8 @@ def reproduce(
     if not cells:
         raise ValueError(f"expected a row and column of {name}, got {row or ''} {column or ''}")
     workers = jobs or _default_jobs(preset, device)
-    alone = workers == 1 and ray is None and preset is Preset.paper  # a bar that is worth watching
+    one = workers == 1 and ray is None and streams is None
+    alone = one and preset is Preset.paper  # a bar that is worth watching
     place = Workplace(data_folder(data_dir), runs, device.value, progress=alone)
     if dry_run:
         _show_plan(cells, records, place.data, as_json)
@@ -132,6 +145,8 @@ def reproduce(
                        markup=False, highlight=False, soft_wrap=True)  # fmt: skip
     if ray is not None and ready:
         running = run_on_ray(ready, folder, place, address=ray, gpus=gpus)
+    elif streams is not None:
+        running = run_on_streams(ready, folder, place, streams)
     else:
         running = run_cells(ready, folder, place, workers)
     if ready:
@@ -150,12 +165,23 @@ def _seed(word: str) -> int:
     return int(word)
 
 
+def _check_streams(device: Device, jobs: int | None, ray: str | None) -> None:
+    if jobs is not None or ray is not None:
+        raise ValueError("expected one of --streams, --jobs and --ray, got several")
+    if not _on_gpu(device):
+        raise ValueError("expected a GPU for --streams, got none; use --jobs to run cells at once")
+
+
+def _on_gpu(device: Device) -> bool:
+    import torch
+
+    return torch.cuda.is_available() and device is not Device.cpu
+
+
 def _default_jobs(preset: Preset, device: Device) -> int:
     import os
 
-    import torch
-
-    on_gpu = device is Device.cuda or (device is Device.auto and torch.cuda.is_available())
+    on_gpu = _on_gpu(device)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     return 2 if preset is Preset.quick and not on_gpu and cores > 1 else 1
 

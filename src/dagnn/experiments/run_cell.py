@@ -31,6 +31,7 @@ from dagnn.tasks.code_protocol import CodeRun
 from dagnn.tasks.code_training import choose_device, train_code
 from dagnn.tasks.simple_baselines import simple_baselines
 from dagnn.training import run_record
+from dagnn.training.fit import matmul_precision
 
 __all__ = ["Workplace", "bind", "read_history", "run_cell"]
 
@@ -46,12 +47,15 @@ class Workplace:
         runs: Where unfinished and finished runs keep their checkpoints.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         progress: Whether to show the progress of training.
+        side_by_side: Whether others use the device meanwhile, so that times say little and are left
+            out of records.
     """
 
     data: Path
     runs: Path
     device: str = "auto"
     progress: bool = False
+    side_by_side: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,14 +170,19 @@ def _run_autoencoder(cell: Cell, path: Path, place: Workplace) -> Result:
     metrics: dict[str, Any] = {
         "loss": run.history[-1]["loss"],
         "epochs": len(run.history),
-        "train_seconds": statistics.median(row["train_seconds"] for row in run.history),
     }
+    history = read_history(folder)
+    if place.side_by_side:
+        history = [{k: v for k, v in row.items() if k != "train_seconds"} for row in history]
+    else:
+        metrics["train_seconds"] = statistics.median(row["train_seconds"] for row in run.history)
     scoring = cell.settings.get("scoring")
     if scoring is not None:
         test = data.test[: cell.settings.get("graphs") or len(data.test)]
-        model.to(choose_device(place.device))
-        metrics |= _score(model, cell.task, train, test, **scoring)
-    return Result(metrics, data.fingerprint, read_history(folder))
+        where = model.to(choose_device(place.device)).latent_mean.device
+        with matmul_precision("tf32" if where.type == "cuda" else "32"):  # as in training
+            metrics |= _score(model, cell.task, train, test, **scoring)
+    return Result(metrics, data.fingerprint, history)
 
 
 def _score(

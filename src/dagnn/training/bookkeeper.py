@@ -139,6 +139,8 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
+        if getattr(pl_module, "has_own_generators", False):
+            return
         step = trainer.current_epoch * len(self.loader) + batch_idx
         seed = seed_of_step(self.seed, step, trainer.global_rank)
         # Not torch.manual_seed: it reaches for every kind of device, at a millisecond a call.

@@ -7,6 +7,7 @@ they are, and a step that never waits for the device.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 __all__ = ["CapturedStep"]
 
+CAPTURING = threading.Lock()  # one at a time, of all threads: torch captures on one stream
 WARM_UP = 3  # runs before a capture, in which libraries choose and set up what they need
 
 
@@ -65,7 +67,8 @@ class CapturedStep:
         self._follow_rates()
         captured = self._captured.get(key)
         if captured is None:
-            captured = self._captured[key] = self._capture(inputs, step)
+            with CAPTURING:
+                captured = self._captured[key] = self._capture(inputs, step)
         torch._foreach_copy_(captured.inputs, list(inputs))
         captured.graph.replay()
         return captured.loss

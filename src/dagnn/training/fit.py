@@ -99,7 +99,8 @@ def fit(
       a seed and the epoch, as those of :class:`dagnn.FlatLoader`; if it also has ``set_epoch``,
       that is found as ``train.sampler.set_epoch``;
     * what is random in a step follows from torch's generators: they are seeded before every step
-      from :obj:`seed`, the step's number and the rank.
+      from :obj:`seed`, the step's number and the rank. A module that has its own, seeded likewise
+      (:func:`~dagnn.training.bookkeeper.seed_of_step`), says so by ``has_own_generators``.
 
     **The module.** ``training_step`` returns the loss, ``validation_step`` logs its metrics with
     ``self.log(name, value, batch_size=…, sync_dist=True)``. Losses are recorded for it: logging in
