@@ -66,7 +66,7 @@ def reproduce(
     streams: Annotated[
         int | None,
         typer.Option(
-            min=1, show_default=False,
+            min=1, max=16, show_default=False,
             help="On a GPU: autoencoders at a time, side by side in one process.",
         ),
     ] = None,
@@ -166,6 +166,10 @@ def _seed(word: str) -> int:
 
 
 def _check_streams(device: Device, jobs: int | None, ray: str | None) -> None:
+    import os
+
+    # By default a GPU has 8 queues for all streams of a process; read when it is first used.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if jobs is not None or ray is not None:
         raise ValueError("expected one of --streams, --jobs and --ray, got several")
     if not _on_gpu(device):

@@ -20,7 +20,9 @@ from dagnn.experiments.run_cell import Workplace
 from dagnn.experiments.runner import Outcome, in_order, settle
 from dagnn.training.fit import matmul_precision
 
-__all__ = ["run_on_streams"]
+__all__ = ["MOST", "run_on_streams"]
+
+MOST = 16  # torch has 32 streams, then gives the first again
 
 
 def run_on_streams(
@@ -40,8 +42,8 @@ def run_on_streams(
         place: Where and on what cells are run.
         streams: Autoencoders at a time.
     """
-    if streams < 1:
-        raise ValueError(f"expected streams >= 1, got {streams}")
+    if not 1 <= streams <= MOST:
+        raise ValueError(f"expected 1 to {MOST} streams, got {streams}")
     cells = in_order(cells)
     shared = [cell for cell in cells if cell.kind == "autoencoder" and not cell.is_timing]
     alone = [cell for cell in cells if cell not in shared]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 __all__ = ["CapturedStep"]
 
-CAPTURING = threading.Lock()  # one at a time, of all threads: torch captures on one stream
+CAPTURING = threading.Lock()  # of all threads, one at a time
 WARM_UP = 3  # runs before a capture, in which libraries choose and set up what they need
 
 
@@ -85,7 +85,7 @@ class CapturedStep:
         kept = [tensor.clone() for tensor in inputs]
         device = self._parameters[0].device
         before = self._snapshot()
-        stream = torch.cuda.Stream(device)
+        stream = _own_stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):
@@ -96,7 +96,9 @@ class CapturedStep:
         self._optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         # Other threads, such as one that makes batches, may use the device meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"
+        ):
             loss = step(kept)
         return _Captured(graph, kept, loss)
 
@@ -124,3 +126,12 @@ class CapturedStep:
             for value in state.values()
             if isinstance(value, Tensor)
         ]
+
+
+def _own_stream(device: torch.device) -> torch.cuda.Stream:
+    """Where to capture: not on the stream that torch has for all captures, for the workspace of
+    cuBLAS is the stream's, and graphs that run at the same time would share it; and not on the
+    default stream, which cannot be captured."""
+    current = torch.cuda.current_stream(device)
+    is_default = current == torch.cuda.default_stream(device)
+    return torch.cuda.Stream(device) if is_default else current
