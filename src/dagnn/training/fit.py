@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.accelerators import CUDAAccelerator
 from lightning.pytorch.strategies import Strategy
 
 from dagnn.training.bookkeeper import Bookkeeper, Plateau
@@ -206,7 +207,7 @@ def fit(
         else:
             with quiet(), matmul_precision(precision):
                 trainer = Trainer(
-                    accelerator=kind,
+                    accelerator=_Gpu() if kind == "cuda" else kind,
                     devices=devices,
                     num_nodes=num_nodes,
                     strategy=_strategy(module),
@@ -229,6 +230,18 @@ def fit(
                     )
         assert bookkeeper.best is not None
         return FitResult(folder, bookkeeper.history, bookkeeper.best, bookkeeper.finished)
+
+
+class _Gpu(CUDAAccelerator):
+    """Lightning's, but what another thread of this process has on the device stays there. At the
+    beginning and the end of a run, Lightning drops all workspaces of cuBLAS, which belong to the
+    process; captured steps of others go on writing to them."""
+
+    def setup(self, trainer: Trainer) -> None:
+        self.set_nvidia_flags(trainer.local_rank)
+
+    def teardown(self) -> None:
+        pass
 
 
 def accelerator(device: str) -> str:
