@@ -216,3 +216,14 @@ def test_unknown_names_are_refused() -> None:
         make_autoencoder("dagnn", num_layers=0)
     with pytest.raises(ValueError, match=r"expected latent points of shape \[size, 4\], got \[3\]"):
         make("dagnn-na").decode(torch.zeros(3))
+
+
+def test_linear_cells_are_of_the_encoder_alone() -> None:
+    model = make_autoencoder("dagnn", "na", hidden_channels=8, latent_channels=3, cell="linear")
+
+    def cells(part: object) -> set[str]:
+        assert isinstance(part, torch.nn.Module)
+        return {type(module).__name__ for module in part.modules()} & {"GRUCell", "LinearCell"}
+
+    assert cells(model.encoder) == {"LinearCell"}
+    assert cells(model.decoder) == {"GRUCell"}

@@ -70,10 +70,11 @@ def _dagnn(
 ) -> Parts:
     is_bn = task == "bn"
     both = is_bn if bidirectional is None else bidirectional
-    layer = {"num_layers": num_layers, "aggregator": aggregator, "cell": cell}
-    encoder = DAGNNEncoder(types, nodes, hidden, bidirectional=both, pool=pool, **layer)  # type: ignore[arg-type]
+    layer: dict[str, Any] = {"num_layers": num_layers, "aggregator": aggregator}
+    encoder = DAGNNEncoder(types, nodes, hidden, bidirectional=both, pool=pool, cell=cell, **layer)
+    # The decoder keeps its GRUs: with linear cells it cannot learn to reconstruct NA's graphs.
     seen = {"edges_see_start": is_bn, "types_see_sum": is_bn}
-    return encoder, DagDecoder(types, nodes, hidden, **seen, **layer)  # type: ignore[arg-type]
+    return encoder, DagDecoder(types, nodes, hidden, **seen, **layer)
 
 
 MODELS: dict[str, Callable[..., Parts]] = {
@@ -111,8 +112,8 @@ def make_autoencoder(
         max_nodes: The largest number of nodes; by default the task's.
         options: Of ``"d-vae"``: ``bidirectional`` (by default with NA alone). Of ``"dagnn"``, the
             paper's ablations: ``num_layers`` (2), ``bidirectional`` (by default with BN alone),
-            ``aggregator`` (``"attention"`` or ``"gated_sum"``), ``cell`` (``"gru"`` or
-            ``"linear"``), ``pool`` (``"targets"`` or ``"all"``).
+            ``aggregator`` (``"attention"`` or ``"gated_sum"``), ``cell`` of the encoder (``"gru"``
+            or ``"linear"``), ``pool`` (``"targets"`` or ``"all"``).
 
     Example:
         >>> model = make_autoencoder("dagnn", "na", hidden_channels=16, latent_channels=4)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from dagnn.autoencoders.fitting import AutoencoderConfig, fit_autoencoder
 from dagnn.autoencoders.latent_predictor import file_digest
@@ -180,9 +181,19 @@ def _run_autoencoder(cell: Cell, path: Path, place: Workplace) -> Result:
     if scoring is not None:
         test = data.test[: cell.settings.get("graphs") or len(data.test)]
         where = model.to(choose_device(place.device)).latent_mean.device
-        with matmul_precision("tf32" if where.type == "cuda" else "32"):  # as in training
+        stream = _behind_others() if place.side_by_side and where.type == "cuda" else None
+        precision = "tf32" if where.type == "cuda" else "32"  # as in training
+        with matmul_precision(precision), torch.cuda.stream(stream):
             metrics |= _score(model, cell.task, train, test, **scoring)
     return Result(metrics, data.fingerprint, history)
+
+
+def _behind_others() -> torch.cuda.Stream:
+    """A stream for large products, which lets the small kernels of those who train beside it go
+    first."""
+    stream = torch.cuda.Stream()  # theirs have a higher priority
+    stream.wait_stream(torch.cuda.current_stream())
+    return stream
 
 
 def _score(

@@ -92,4 +92,4 @@ def _on_gpu(place: Workplace) -> bool:
 
 
 def _stream(place: Workplace) -> AbstractContextManager[object]:
-    return torch.cuda.stream(torch.cuda.Stream()) if _on_gpu(place) else nullcontext()
+    return torch.cuda.stream(torch.cuda.Stream(priority=-1)) if _on_gpu(place) else nullcontext()
