@@ -11,6 +11,7 @@ import torch
 from benchmarks import checks
 from benchmarks.checks import Check, Oracle
 from benchmarks.floor import Floor
+from benchmarks.models import MPNNTask
 from benchmarks.report import write_json
 from benchmarks.run import main
 from benchmarks.timing import Runner, peak_bytes
@@ -125,6 +126,17 @@ def test_backends_agree_on_other_workloads(name: str) -> None:
 def test_nan_never_passes() -> None:
     assert not Check("cpu", "fp32", math.nan, 0.0, "x", {}).passed
     assert not Check("cpu", "fp32", 0.0, math.nan, "x", {}).passed
+
+
+def test_a_gcn_that_is_given_its_loops_is_the_same() -> None:
+    workload = make_workload("bn", CPU, 0, quick=True)
+    looks, given = (MPNNTask(workload, "gcn", given_loops=given) for given in (False, True))
+    given.load_state_dict(looks.state_dict())
+    torch.testing.assert_close(given.loss(), looks.loss())
+    where = torch.device("meta")  # of tensors without values: nothing is there to look for
+    given.model.to(where)(given.x.to(where), given.edge_index.to(where))
+    with pytest.raises(NotImplementedError, match="nonzero"):
+        looks.model.to(where)(looks.x.to(where), looks.edge_index.to(where))
 
 
 def test_floor_counts_the_products_of_a_step() -> None:

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 from dagnn import DAGNN, FlatGraphs, FlatLoader, LevelSchedule, longest_path_length
 from dagnn.graph.padding import (
     LEAST_FILLER,
+    has_filler,
     room_for,
     round_up,
     sizes_of,
@@ -65,6 +66,8 @@ def test_structure(some: list[Data]) -> None:
     padded = flat.batch(indices, schedule=True, padded=True)
     nodes, edges, graphs = plain.num_nodes, plain.num_edges, plain.num_graphs
     assert padded.num_graphs == graphs + 1
+    assert has_filler(padded)
+    assert not has_filler(plain)
     assert padded.num_nodes == len(padded.x) == room_of(plain).nodes
     assert padded.num_edges == room_of(plain).edges
     assert padded.ptr.tolist() == [*plain.ptr.tolist(), padded.num_nodes]
@@ -144,12 +147,15 @@ def test_few_sizes() -> None:
     assert len(sizes(padded=True)) < 20
 
 
-def test_tensors_can_be_replaced() -> None:
-    batch = data_set([PATH, PATH]).batch([0, 1], schedule=True, padded=True)
+@pytest.mark.parametrize("schedule", [False, True])
+def test_tensors_can_be_replaced(schedule: bool) -> None:
+    batch = data_set([PATH, PATH]).batch([0, 1], schedule=schedule, padded=True)
     copies = [tensor.clone() for tensor in tensors_of(batch)]
     other = with_tensors(batch, copies)
     assert all(a is b for a, b in zip(tensors_of(other), copies, strict=True))
     assert other.num_graphs == batch.num_graphs == 3
+    assert has_filler(other)
+    assert ("schedule" in other) == schedule
     assert sizes_of(other) == sizes_of(batch)
     assert all(a is not b for a, b in zip(tensors_of(batch), copies, strict=True))
 

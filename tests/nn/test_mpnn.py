@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.nn import GATConv
 
 from dagnn.nn.mpnn import GGNN, MPNN, PoolingMPNN
 from dagnn.nn.mpnn_convs import GATLayer, GCNLayer, GINLayer, TwoWayEdges, make_conv
@@ -60,6 +61,23 @@ def test_gin(edges: TwoWayEdges) -> None:
             out = out + (x[u] + layer.messages.lin(torch.tensor(bits))).relu()
         expected.append(layer.mlp(out.unsqueeze(0))[0])
     assert torch.allclose(layer(x, edges), torch.stack(expected), atol=1e-6)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_gat_is_pygs_with_self_loops(edges: TwoWayEdges, half: bool) -> None:
+    layer, theirs = GATLayer(C), GATConv(C, C // 4, heads=4, edge_dim=2)
+    theirs.load_state_dict(layer.conv.state_dict())
+    x, slope = torch.randn(N, C), torch.randn(N, C)
+    ends = torch.stack([edges.source, edges.target])
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        found, expected = layer(x, edges), theirs(x, ends, edges.bits)
+    torch.testing.assert_close(found, expected)
+    gradients = [
+        torch.autograd.grad((out * slope).sum(), list(model.parameters()))
+        for out, model in ((found, layer), (expected, theirs))
+    ]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_ggnn() -> None:
@@ -118,6 +136,25 @@ def test_pooling_drops_a_fifth_of_the_nodes(pool: str) -> None:
     sizes.clear()
     model(torch.randn(20, C), long, torch.zeros(19, dtype=torch.long), torch.zeros(20).long(), 1)
     assert sizes == [20, 20, 16, 16, 13]
+
+
+def test_names_of_weights_in_checkpoints() -> None:
+    norm = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
+    linear = ["weight", "bias"]
+
+    def names(prefix: str, *modules: list[str]) -> set[str]:
+        """Of a sequence with a ReLU between the normalization and what follows."""
+        places = (0, 1, 3, 4)
+        return {f"{prefix}.{i}.{n}" for i, own in zip(places, modules, strict=False) for n in own}
+
+    expected = {"virtual", "convs.0.eps", "convs.1.eps"}
+    expected |= names("virtual_mlps.0", linear, norm, linear, norm) | names("norms", norm, norm)
+    for conv in ("convs.0", "convs.1"):
+        expected |= names(f"{conv}.mlp", linear, norm, linear)
+        expected |= {f"{conv}.messages.lin.{name}" for name in linear}
+    assert set(MPNN(C, 2, "gin", virtual_node=True).state_dict()) == expected
+    conv = {f"convs.0.conv.{name}" for name in GATConv(C, 2, heads=4, edge_dim=2).state_dict()}
+    assert set(MPNN(C, 1, "gat").state_dict()) == conv | names("norms", norm)
 
 
 def test_bad_names() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dagnn.cli.app import train
-from dagnn.cli.choices import Devices, NumNodes, Preset
+from dagnn.cli.choices import Devices, NumNodes, Precision, Preset
 from dagnn.cli.console import print_json, results
 from dagnn.cli.given_paths import DATA_FILE, find_corpus
 
@@ -17,14 +16,6 @@ if TYPE_CHECKING:
     from dagnn.tasks.code_protocol import CodeRun
 
 __all__: list[str] = []  # commands are found in the application
-
-
-class Precision(enum.StrEnum):
-    """Of the products."""
-
-    full = "32"
-    tf32 = "tf32"
-    bf16 = "bf16"
 
 
 Model = Annotated[
@@ -65,7 +56,7 @@ Captured = Annotated[
     bool | None,
     typer.Option(
         "--captured/--no-captured",
-        help="Each step as one CUDA graph: dagnn and dvae, on a GPU. By default where it can be.",
+        help="Each step one CUDA graph, on a GPU: all but sagpool, asap. By default dagnn, dvae.",
         show_default=False,
     ),
 ]

@@ -129,6 +129,7 @@ def _without_ragged(tables: Tables) -> Tables:
 def _declare_filler(batch: Batch, room: Room) -> None:
     """The filler is a graph like the others, but without attributes of its own."""
     batch._num_graphs += 1
+    batch._has_filler = True
     if "num_nodes" in batch:
         batch.num_nodes = room.nodes
     del batch._slice_dict, batch._inc_dict  # it cannot be taken apart again

@@ -18,7 +18,15 @@ from torch_geometric.data import Batch
 
 from dagnn.graph.schedule import LevelSchedule
 
-__all__ = ["Room", "fill_room", "room_for", "sizes_of", "tensors_of", "with_tensors"]
+__all__ = [
+    "Room",
+    "fill_room",
+    "has_filler",
+    "room_for",
+    "sizes_of",
+    "tensors_of",
+    "with_tensors",
+]
 
 # Edges of the filler go from a half of its nodes to the other: with few, one of them would have
 # so many predecessors that all else would wait for it.
@@ -99,9 +107,16 @@ def _free(extra_nodes: int, extra_edges: int) -> int:
     return extra_nodes - min(extra_edges, extra_nodes // 2)
 
 
+def has_filler(batch: Batch) -> bool:
+    """Whether a batch is padded, so that its last graph is none that was asked for."""
+    return bool(getattr(batch, "_has_filler", False))
+
+
 def tensors_of(batch: Batch) -> list[Tensor]:
-    """All tensors of a batch, those of its schedule last."""
+    """All tensors of a batch, those of its schedule (if it has one) last."""
     own = [value for _, value in batch if isinstance(value, Tensor)]
+    if "schedule" not in batch:
+        return own
     return own + [getattr(batch.schedule, field.name) for field in fields(LevelSchedule)]
 
 
@@ -112,18 +127,15 @@ def with_tensors(batch: Batch, tensors: Sequence[Tensor]) -> Batch:
     for name, value in batch:
         if isinstance(value, Tensor):
             out[name] = next(left)
-    out.schedule = LevelSchedule(*left)
+    if "schedule" in batch:
+        out.schedule = LevelSchedule(*left)
     return out
 
 
 def sizes_of(batch: Batch) -> tuple[int, ...]:
     """What tells apart the sizes of padded batches."""
+    own = (batch.num_graphs, len(batch.batch), batch.edge_index.size(1))
+    if "schedule" not in batch:
+        return own
     schedule = batch.schedule
-    return (
-        batch.num_graphs,
-        schedule.num_nodes,
-        schedule.num_edges,
-        schedule.num_levels,
-        len(schedule.targets),
-        len(schedule.sources),
-    )
+    return (*own, schedule.num_levels, len(schedule.targets), len(schedule.sources))

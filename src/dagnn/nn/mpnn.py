@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import ASAPooling, GraphConv, SAGPooling, global_add_pool, global_mean_pool
 
+from dagnn.nn.kept_rows import KeptRowsNorm, normalize
 from dagnn.nn.mpnn_convs import NUM_KINDS, TwoWayEdges, make_conv, sum_messages
 
 __all__ = ["GGNN", "MPNN", "PoolingMPNN"]
@@ -44,29 +45,42 @@ class MPNN(nn.Module):
         self.out_channels = channels
         self.dropout = dropout
         self.convs = nn.ModuleList(make_conv(conv, channels) for _ in range(num_layers))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(channels) for _ in range(num_layers))
+        self.norms = nn.ModuleList(KeptRowsNorm(channels) for _ in range(num_layers))
         self.virtual = nn.Parameter(torch.zeros(1, channels)) if virtual_node else None
         updates = num_layers - 1 if virtual_node else 0
         self.virtual_mlps = nn.ModuleList(_virtual_mlp(channels) for _ in range(updates))
 
     def forward(
-        self, x: Tensor, edge_index: Tensor, edge_type: Tensor, batch: Tensor, batch_size: int
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        batch: Tensor,
+        batch_size: int,
+        *,
+        has_filler: bool = False,
     ) -> Tensor:
-        """One vector per graph. ``[G, C]``"""
-        edges = TwoWayEdges.of(edge_index, edge_type, x.size(0))
+        """One vector per graph. ``[G, C]``
+
+        A filler is the last graph, and of no concern to the others: batch normalization, where
+        they would meet, leaves it out.
+        """
+        kept = batch < batch_size - 1 if has_filler else None
+        edges = TwoWayEdges.of(edge_index, edge_type, x.size(0), kept)
         h = x
         virtual = None if self.virtual is None else self.virtual.expand(batch_size, -1)
         last = len(self.convs) - 1
         for i, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
             if virtual is not None:
                 h = h + virtual.index_select(0, batch)
-            inputs, h = h, norm(conv(h, edges))
+            inputs, h = h, normalize(norm, conv(h, edges), kept)
             if i < last:
                 h = h.relu()
                 if virtual is not None:
-                    virtual = self.virtual_mlps[i](
-                        global_add_pool(inputs, batch, batch_size) + virtual
-                    )
+                    total = global_add_pool(inputs, batch, batch_size) + virtual
+                    virtual = self.virtual_mlps[i](total[:-1] if has_filler else total)
+                    if has_filler:
+                        virtual = nn.functional.pad(virtual, (0, 0, 0, 1))  # a row of zeros
                     virtual = nn.functional.dropout(virtual, self.dropout, self.training)
             h = nn.functional.dropout(h, self.dropout, self.training)
         out: Tensor = global_mean_pool(h, batch, batch_size)

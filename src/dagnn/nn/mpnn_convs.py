@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 from torch_geometric.utils import scatter
 
+from dagnn.nn.kept_rows import KeptRowsNorm, normalize
+
 __all__ = ["GATLayer", "GCNLayer", "GINLayer", "TwoWayEdges", "make_conv", "sum_messages"]
 
 NUM_KINDS = 4  # of edges: two types, two directions
@@ -22,9 +24,12 @@ class TwoWayEdges(NamedTuple):
     kind: Tensor  # [2E] 2 * type + direction
     bits: Tensor  # [2E, 2] type and direction, as features
     degree: Tensor  # [N] the number of incoming edges (as many as outgoing ones) plus one
+    kept: Tensor | None  # [N] whether batch normalization sees a node; None: all of them
 
     @classmethod
-    def of(cls, edge_index: Tensor, edge_type: Tensor, num_nodes: int) -> TwoWayEdges:
+    def of(
+        cls, edge_index: Tensor, edge_type: Tensor, num_nodes: int, kept: Tensor | None = None
+    ) -> TwoWayEdges:
         """From edges ``[2, E]`` of types 0 and 1, ``[E]``."""
         ends = torch.cat([edge_index, edge_index.flip(0)], dim=1)
         kind = 2 * edge_type.long()
@@ -32,7 +37,7 @@ class TwoWayEdges(NamedTuple):
         degree = torch.ones(num_nodes, device=ends.device)
         degree.index_add_(0, ends[1], degree.new_ones(1).expand(ends.size(1)))
         bits = torch.stack([kind // 2, kind % 2], dim=1).to(degree.dtype)
-        return cls(ends[0], ends[1], kind, bits, degree)
+        return cls(ends[0], ends[1], kind, bits, degree, kept)
 
 
 def sum_messages(message: Tensor, target: Tensor, num_nodes: int) -> Tensor:
@@ -96,13 +101,15 @@ class GINLayer(nn.Module):
         self.messages = EdgeMessages(channels)
         self.mlp = nn.Sequential(
             nn.Linear(channels, 2 * channels),
-            nn.BatchNorm1d(2 * channels),
+            KeptRowsNorm(2 * channels),
             nn.ReLU(),
             nn.Linear(2 * channels, channels),
         )
 
     def forward(self, h: Tensor, edges: TwoWayEdges) -> Tensor:
-        out: Tensor = self.mlp((1 + self.eps) * h + self.messages(h, edges))
+        first, norm, relu, last = self.mlp
+        h = first((1 + self.eps) * h + self.messages(h, edges))
+        out: Tensor = last(relu(normalize(norm, h, edges.kept)))
         return out
 
 
@@ -114,11 +121,19 @@ class GATLayer(nn.Module):
         super().__init__()
         if channels % heads:
             raise ValueError(f"expected channels divisible by {heads} heads, got {channels}")
-        self.conv = GATConv(channels, channels // heads, heads=heads, edge_dim=2)
+        # PyG would look for loops among the edges first, of which a DAG has none, and wait for
+        # their number.
+        self.conv = GATConv(
+            channels, channels // heads, heads=heads, edge_dim=2, add_self_loops=False
+        )
 
     def forward(self, h: Tensor, edges: TwoWayEdges) -> Tensor:
-        edge_index = torch.stack([edges.source, edges.target])
-        out: Tensor = self.conv(h, edge_index, edges.bits)
+        node = torch.arange(h.size(0), device=h.device)
+        mean = sum_messages(edges.bits, edges.target, h.size(0))
+        mean = mean / (edges.degree - 1).clamp(min=1).unsqueeze(-1)
+        source, target = torch.cat([edges.source, node]), torch.cat([edges.target, node])
+        bits = torch.cat([edges.bits, mean]).to(h.dtype)
+        out: Tensor = self.conv(h, torch.stack([source, target]), bits)
         return out
 
 

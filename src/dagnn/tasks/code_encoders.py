@@ -9,10 +9,19 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from dagnn.graph.padding import has_filler
 from dagnn.nn.dagnn import DAGNN
 from dagnn.nn.mpnn import GGNN, MPNN, PoolingMPNN
 
-__all__ = ["DAG_OPTIONS", "MODELS", "RECURRENT", "CodeEncoder", "EncoderConfig", "NodeEmbedding"]
+__all__ = [
+    "DAG_OPTIONS",
+    "DYNAMIC",
+    "MODELS",
+    "RECURRENT",
+    "CodeEncoder",
+    "EncoderConfig",
+    "NodeEmbedding",
+]
 
 # The number of layers of each model in the paper.
 MODELS = {
@@ -28,6 +37,7 @@ MODELS = {
     "asap": 3,
 }
 RECURRENT = ("dagnn", "dvae")  # they walk along the DAG
+DYNAMIC = ("sagpool", "asap")  # which nodes and edges they drop depends on what they learn
 DAG_OPTIONS = ("aggregator", "cell", "pool", "edge_attributes", "bidirectional")
 NUM_DEPTHS = 21  # 0 to 20
 NUM_EDGE_TYPES = 2
@@ -147,6 +157,16 @@ class CodeEncoder(nn.Module):
         body = self.body
         return isinstance(body, DAGNN) and body.is_fused and not body.dropout
 
+    @property
+    def is_static(self) -> bool:
+        """Whether a training step may be captured: its sizes follow from those of the batch,
+        nothing in it waits for the device, and a padded batch's graphs come out as without padding,
+        which is not so with dropout, whose masks depend on the number of nodes."""
+        body = self.body
+        if isinstance(body, MPNN):
+            return not body.dropout
+        return self.is_fused or isinstance(body, GGNN)
+
     def forward(self, batch: Batch) -> Tensor:
         """One vector per function. ``[G, C]``"""
         x = self.embedding(batch)
@@ -159,7 +179,10 @@ class CodeEncoder(nn.Module):
                 batch_size=batch.num_graphs,
             )
             return out
-        out = self.body(x, batch.edge_index, batch.edge_type, batch.batch, batch.num_graphs)
+        graph = batch.edge_index, batch.edge_type, batch.batch, batch.num_graphs
+        # In the others, without batch normalization, graphs do not meet.
+        filler = {"has_filler": has_filler(batch)} if isinstance(self.body, MPNN) else {}
+        out = self.body(x, *graph, **filler)
         return out
 
 
@@ -195,7 +218,7 @@ def _body(config: EncoderConfig) -> nn.Module:
         if dropout:
             raise ValueError("expected no dropout with the model ggnn, which has none")
         return GGNN(channels, layers)
-    if config.model in ("sagpool", "asap"):
+    if config.model in DYNAMIC:
         return PoolingMPNN(channels, layers, config.model.removesuffix("pool"), **dropout)
     conv, _, virtual = config.model.partition("-")
     return MPNN(channels, layers, conv, virtual_node=virtual == "vn", **dropout)

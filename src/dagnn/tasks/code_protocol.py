@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dagnn.tasks.code_encoders import RECURRENT, EncoderConfig
+from dagnn.tasks.code_encoders import DYNAMIC, RECURRENT, EncoderConfig
 
 __all__ = ["LEARNING_RATES", "PRESETS", "SWEEP_SHARE", "TASKS", "CodeRun", "preset"]
 
@@ -31,9 +31,9 @@ class CodeRun:
         clip: The largest norm of a gradient.
         learning_rate: Of Adam.
         precision: ``"32"``, ``"tf32"`` or ``"bf16"``.
-        captured: Whether every training step is one CUDA graph, over padded batches: for DAGNN and
-            D-VAE without dropout, in one process on a GPU with Triton. By default wherever that is
-            so: it changes the speed alone.
+        captured: Whether every training step is one CUDA graph, over padded batches: for all models
+            but SAGPool and ASAP, without dropout, in one process on a GPU with Triton. By default
+            wherever that is so, for DAGNN and D-VAE: it changes the speed alone.
         seed: Of weights, batches and samples.
     """
 
@@ -57,9 +57,10 @@ class CodeRun:
             raise ValueError(f"expected a task of {', '.join(TASKS)}, got {self.task!r}")
         if self.seed < 0:
             raise ValueError(f"expected seed >= 0, got {self.seed}")
-        if self.captured and self.encoder.model not in RECURRENT:
+        if self.captured and self.encoder.model in DYNAMIC:
             raise ValueError(
-                f"expected {' or '.join(RECURRENT)} for captured steps, got {self.encoder.model}"
+                "expected a model whose sizes follow from those of the batch for captured steps, "
+                f"got {self.encoder.model}, which drops nodes by what it learns; leave out captured"
             )
         if self.learning_rate <= 0:
             raise ValueError(f"expected learning_rate > 0, got {self.learning_rate}")

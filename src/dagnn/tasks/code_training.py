@@ -241,7 +241,7 @@ def choose_device(device: str) -> torch.device:
 
 
 def _captures(run: CodeRun, module: CodeTask, device: torch.device, processes: int) -> bool:
-    """Whether steps are captured: as the run says, or wherever they can be."""
+    """Whether steps are captured: as the run says, or wherever a model with a fused path can be."""
     possible = _can_capture(device)
     if run.captured is None:
         return possible and processes == 1 and module.encoder.is_fused

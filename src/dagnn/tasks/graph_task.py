@@ -69,10 +69,11 @@ class CodeTask(LightningModule):
             clip: The largest norm of the gradient.
             half: Whether to train in bfloat16.
         """
-        if not self.encoder.is_fused:
+        if not self.encoder.is_static:
             raise ValueError(
                 "expected a model with a fused path for captured steps (aggregator attention or "
-                f"gated_sum, cell gru or linear, no dropout), got {self.encoder.config}"
+                "gated_sum, cell gru or linear), or one that passes messages and keeps all nodes, "
+                f"and no dropout, got {self.encoder.config}"
             )
         self.automatic_optimization = False
         self._clip, self._half = clip, half
@@ -80,7 +81,8 @@ class CodeTask(LightningModule):
 
     def on_train_start(self) -> None:
         if not self.automatic_optimization:
-            self._captured = CapturedStep(list(self.parameters()), self.trainer.optimizers[0])
+            changed = [*self.parameters(), *self.buffers()]
+            self._captured = CapturedStep(changed, self.trainer.optimizers[0])
 
     def on_train_end(self) -> None:
         self._captured = None  # with the memory of all its graphs

@@ -34,7 +34,8 @@ class CapturedStep:
     that a change reaches the captured steps; a schedule may change or replace it between steps.
 
     Args:
-        parameters: All that the step trains, on a CUDA device.
+        parameters: All that the step changes beside the optimizer's state, on a CUDA device: what
+            it trains, and buffers such as running statistics.
         optimizer: Their optimizer.
     """
 
