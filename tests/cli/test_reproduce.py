@@ -58,6 +58,25 @@ def test_table_then_report(folder: Path) -> None:
     assert "## Table 5" in Path("RESULTS.md").read_text(encoding="utf-8")
 
 
+def test_trained_otherwise(folder: Path) -> None:
+    options = ("--learning-rate", "0.002", "--batch-size", 32, "--json")
+    one, two = ((*TABLE, "--epochs", epochs, *options) for epochs in (1, 2))
+    for command in (one, two, one):  # what was asked for is shown, not the latest
+        answer = json.loads(run(*command).stdout)
+    assert answer["outcomes"] == {"kept": 1}
+    place = answer["entries"][0]["places"][0]
+    assert place["changes"] == {"batch_size": 32, "epochs": 1, "rate": 0.002}
+    assert place["command"].endswith("--seeds 0 --epochs 1 --learning-rate 0.002 --batch-size 32")
+    (shown,) = place["cells"]
+    records = {path.stem: path for path in (folder / "results" / "cells").glob("*.json")}
+    assert len(records) == 2
+    record = json.loads(records[shown].read_text(encoding="utf-8"))
+    assert (record["config"]["rate"], record["metrics"]["epochs"]) == (0.002, 1)
+    run("report", "--out", "RESULTS.md")
+    page = Path("RESULTS.md").read_text(encoding="utf-8")
+    assert "run with batch_size 32, epochs 2, rate 0.002." in page  # of two alike the latest
+
+
 def test_dry_run_writes_nothing(folder: Path) -> None:
     shown = run("reproduce", "all", "--dry-run")
     assert shown.exit_code == 0
@@ -109,6 +128,8 @@ def test_import(folder: Path) -> None:
         (["reproduce", "table9"], "expected one of table1"),
         (["reproduce", "table2", "--seeds", "0,x"], "expected seeds such as 0,1,2, got 'x'"),
         (["reproduce", "table2", "--row", "Nobody"], "expected a row and column of table2"),
+        (["reproduce", "table2", "--precision", "tf32"], "runs that take --precision, got none"),
+        (["reproduce", "table2", "--learning-rate", "0"], "a learning rate above 0, got 0.0"),
         (["reproduce", "--import-run", "nowhere"], "expected a folder with runs"),
         (["report"], r"expected a folder of records.*dagnn reproduce table2 \(dagnn doctor"),
         (["report", "--out", "x.pdf"], r"ends with .html or .md"),
@@ -117,6 +138,15 @@ def test_import(folder: Path) -> None:
 def test_bad_arguments(folder: Path, arguments: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         run(*arguments)
+
+
+@pytest.mark.parametrize(
+    "option", [("--epochs", 0), ("--batch-size", -1), ("--precision", "16"), ("--epochs", "few")]
+)
+def test_bad_values(option: tuple[str, object]) -> None:
+    refused = run("reproduce", "table1", *option)
+    assert refused.exit_code == 2
+    assert option[0] in refused.stderr
 
 
 def test_doctor(folder: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagnn.experiments.cells import PROTOCOL, Cell
+from dagnn.experiments.cells import PROTOCOL, TIMING, Cell
 
 CODE = {
     "task": "tok",
@@ -42,6 +42,28 @@ def test_protocol_does_not_change_the_model(name: str) -> None:
     assert cell.id != other.id
     assert cell.same_model(other)
     assert cell.differences(other) == {name: 77}
+
+
+def test_trained_otherwise() -> None:
+    cell = Cell("code", CODE)
+    assert cell.options == {"learning_rate": 1e-3, "epochs": 4}
+    other = cell.trained_with({"epochs": 9, "learning_rate": 0.5, "batch_size": 3})
+    assert cell.differences(other) == {"epochs": 9, "learning_rate": 0.5}
+    assert cell.trained_with({}) == cell
+    assert not cell.same_training(other)
+    assert other.trained_with(cell.options).same_training(cell)
+    rate = Cell("autoencoder", {"task": "na", "rate": 1e-3})
+    assert rate.trained_with({"learning_rate": 0.5}).settings == {"task": "na", "rate": 0.5}
+    timed = Cell("code", {**CODE, "purpose": TIMING})
+    assert timed.options == {"learning_rate": 1e-3}
+    assert timed.trained_with({"epochs": 9}) == timed
+
+
+def test_training_does_not_depend_on_scoring() -> None:
+    cell = Cell("autoencoder", {"task": "na", "scoring": {"seeds": 10}})
+    other = Cell("autoencoder", {"task": "na", "scoring": {"seeds": 3}}, seed=5, data="x")
+    assert cell.same_training(other)
+    assert not cell.same_training(Cell("autoencoder", {"task": "bn", "scoring": {"seeds": 10}}))
 
 
 def test_other_models() -> None:

@@ -106,6 +106,23 @@ def test_best_rates_change_the_cells_of_the_model() -> None:
     assert sum(cell.id in ids for cell in cells) == 1  # LP-15 was run by the sweep
 
 
+def test_rates_are_compared_that_were_tried_alike() -> None:
+    cells = [c for c in make_entry("sweep").cells() if (c.task, c.model) == ("lp", "gin")]
+    planned = [(cell, {"valid_accuracy": 0.5 + i / 100}) for i, cell in enumerate(cells[:3])]
+    longer = [(cell.trained_with({"epochs": 99}), {"valid_accuracy": 0.9}) for cell in cells[3:5]]
+    third = {("lp", "gin"): cells[2].settings["learning_rate"]}
+    for runs in ([*planned, *longer], [*longer, *planned], [*longer[:1], *planned]):
+        assert best_rates(runs, "quick") == third
+    assert best_rates([*planned[:1], *longer[:1]], "quick") == {}
+    most = [(cell, {"valid_accuracy": -rate}) for cell, _ in longer
+            for rate in [cell.settings["learning_rate"]]]  # fmt: skip
+    assert best_rates([*planned[:1], *most], "quick") == {
+        ("lp", "gin"): cells[3].settings["learning_rate"]
+    }
+    as_many = [*most, *planned[:2]]  # those as planned count
+    assert best_rates(as_many, "quick") == {("lp", "gin"): cells[1].settings["learning_rate"]}
+
+
 def test_bad_names() -> None:
     with pytest.raises(ValueError, match=r"expected one of table1, .*, got 'table7'"):
         make_entry("table7")

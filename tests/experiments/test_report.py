@@ -15,12 +15,14 @@ from dagnn.bayesnet.network import BayesianNetwork
 from dagnn.bayesnet.scores import FamilyScores
 from dagnn.bayesnet.table import Table
 from dagnn.datasets.bayesian_networks import sample_asia
+from dagnn.experiments.cells import Cell
 from dagnn.experiments.figures import draw_figure, svg
 from dagnn.experiments.records import Record
 from dagnn.experiments.registry import make_entry
 from dagnn.experiments.report import html_report
 from dagnn.experiments.results_page import results_page
 from dagnn.experiments.views import view_entry
+from dagnn.experiments.wording import NO_COMMAND
 from tests.experiments.fake_records import latent_metrics, make_record
 
 EMPTY = {"meta", "br", "link", "path", "use", "line", "img"}
@@ -131,6 +133,23 @@ def test_markdown(records: list[Record]) -> None:
     assert tables[0].startswith("| DAGNN | **17.00 ± 0.00** · 34.41 ± 0.38 · -102.4 se | ")
     for block in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
         assert len({line.count("|") for line in block.splitlines()}) == 1
+
+
+def test_commands_are_those_of_the_runs() -> None:
+    (cell,) = make_entry("table2", "paper").only(["S-VAE"], ["na"]).cells([4])
+    other = cell.trained_with({"epochs": 2, "learning_rate": 5e-4})
+    record = make_record(other, _metrics("autoencoder"), seed=4)
+    command = (
+        "dagnn reproduce table2 --preset paper --row S-VAE --column na-r --seeds 4 --epochs 2 "
+        "--learning-rate 0.0005"
+    )
+    pages = ("".join(Page(html_report([record])).text), results_page([record]))
+    assert all(command in page for page in pages)
+    assert f"| `{command}` |" in pages[1]
+    clipped = Cell(cell.kind, {**cell.settings, "clip": 7.0})
+    page = results_page([make_record(clipped, _metrics("autoencoder"))])
+    assert page.count(NO_COMMAND) == 3  # with the figure of times
+    assert "--row" not in page
 
 
 def test_in_a_browser(html: str, tmp_path: Path) -> None:

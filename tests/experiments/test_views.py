@@ -80,6 +80,17 @@ def test_runs_with_another_protocol_stand_with_a_note() -> None:
     assert not place_at("table1", "DAGNN", "lp", [make_record(wider, {"test_accuracy": 1})]).records
 
 
+def test_runs_that_come_first() -> None:
+    cell = cell_at("table1", "DAGNN", "lp")
+    short = cell.trained_with({"epochs": 2})
+    planned, asked = (make_record(c, {"test_accuracy": 0.9}) for c in (cell, short))
+    view = view_entry("table1", "paper", [planned, asked], {asked.cell.id})
+    place = view.at("DAGNN", "lp")
+    assert place is not None
+    assert (place.records, place.changes) == ((asked,), {"epochs": 2})
+    assert place_at("table1", "DAGNN", "lp", [planned, asked]).records == (planned,)
+
+
 def test_data_sets_are_not_mixed() -> None:
     cell = cell_at("table1", "DAGNN", "lp")
     small = [make_record(cell, {"test_accuracy": 0.5}, seed=i, data="small") for i in range(2)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Device", "Devices", "NumNodes", "Preset", "RayOption"]
+__all__ = ["Device", "Devices", "NumNodes", "Precision", "Preset", "RayOption"]
 
 SEVERAL = "Several processes (by torchrun, by srun, or started by the command itself)"
 Devices = Annotated[
@@ -35,6 +35,14 @@ class Device(enum.StrEnum):
     auto = "auto"
     cpu = "cpu"
     cuda = "cuda"
+
+
+class Precision(enum.StrEnum):
+    """Of the products."""
+
+    full = "32"
+    tf32 = "tf32"
+    bf16 = "bf16"
 
 
 class Preset(enum.StrEnum):

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dagnn.cli.app import app
-from dagnn.cli.choices import Device, Preset, RayOption
+from dagnn.cli.choices import Device, Precision, Preset, RayOption
 from dagnn.cli.console import messages, print_json, results
 
 if TYPE_CHECKING:
     from dagnn.experiments.cells import Cell
     from dagnn.experiments.records import Record
-    from dagnn.experiments.registry import Entry
     from dagnn.experiments.runner import Outcome
+    from dagnn.experiments.selection import Selection
 
 __all__ = ["reproduce"]
+
+TRAINING = "Training (by default the preset's; what runs otherwise is another record)"
 
 
 @app.command()
@@ -55,6 +57,30 @@ def reproduce(
     runs: Annotated[
         Path, typer.Option(metavar="DIR", help="Where runs keep their checkpoints.")
     ] = Path("runs/cells"),
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, show_default=False, rich_help_panel=TRAINING,
+            help="At most; a run that only measures time keeps its own.",
+        ),
+    ] = None,
+    precision: Annotated[
+        Precision | None,
+        typer.Option(
+            show_default=False, rich_help_panel=TRAINING,
+            help="Of models of code; tf32 or bf16 for speed on a GPU.",
+        ),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            show_default=False, rich_help_panel=TRAINING,
+            help="Adam's at the start. Of models of code by default the best of a sweep, or 0.001.",
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, show_default=False, rich_help_panel=TRAINING)
+    ] = None,
     device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
     jobs: Annotated[
         int | None,
@@ -100,6 +126,8 @@ def reproduce(
 
     - `dagnn reproduce table1 --preset paper --row DAGNN --row GCN --seeds 0,1,2`
 
+    - `dagnn reproduce table1 --preset paper --column tok-15 --epochs 12 --precision bf16`
+
     - `dagnn reproduce all --preset paper --column na --streams 8`
 
     - `dagnn reproduce all --preset paper --ray auto --gpus 0.5`
@@ -115,23 +143,30 @@ def reproduce(
     from dagnn.experiments.cluster import run_on_ray
     from dagnn.experiments.data_files import data_folder
     from dagnn.experiments.records import read_records
-    from dagnn.experiments.registry import NAMES, best_rates, make_entry
+    from dagnn.experiments.registry import best_rates
     from dagnn.experiments.run_cell import Workplace
     from dagnn.experiments.runner import run_cells, with_data
+    from dagnn.experiments.selection import Selection
     from dagnn.experiments.streams import run_on_streams
 
-    if name not in (choices := (*NAMES, "sweep", "all")):
-        raise ValueError(f"expected one of {', '.join(choices)}, got {name!r}")
+    options = {
+        "epochs": epochs,
+        "precision": precision and precision.value,
+        "learning_rate": learning_rate,
+        "batch_size": batch_size,
+    }
+    selection = Selection(
+        name,
+        preset.value,
+        rows=tuple(row or ()),
+        columns=tuple(column or ()),
+        seeds=() if seeds is None else tuple(_seed(word) for word in seeds.split(",")),
+        options={option: value for option, value in options.items() if value is not None},
+    )
     if streams is not None:
         _check_streams(device, jobs, ray)
     records = read_records(folder)
-    rates = best_rates(((r.cell, r.metrics) for r in records), preset)
-    names = NAMES if name == "all" else (name,)
-    entries = [make_entry(each, preset, rates).only(row, column) for each in names]
-    wanted = None if seeds is None else [_seed(word) for word in seeds.split(",")]
-    cells = list({cell.id: cell for entry in entries for cell in entry.cells(wanted)}.values())
-    if not cells:
-        raise ValueError(f"expected a row and column of {name}, got {row or ''} {column or ''}")
+    cells = selection.cells(best_rates(((r.cell, r.metrics) for r in records), preset))
     workers = jobs or _default_jobs(preset, device)
     one = workers == 1 and ray is None and streams is None
     alone = one and preset is Preset.paper  # a bar that is worth watching
@@ -154,7 +189,7 @@ def reproduce(
     for number, outcome in enumerate(running, 1):
         outcomes.append(outcome)
         _tell(outcome, number, len(ready))
-    _show(entries, read_records(folder), outcomes, as_json)
+    _show(selection, read_records(folder), outcomes, as_json)
     if any(outcome.status in ("failed", "no data") for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -242,7 +277,7 @@ def _tell(outcome: Outcome, number: int, total: int) -> None:
 
 
 def _show(
-    entries: list[Entry], records: list[Record], outcomes: list[Outcome], as_json: bool
+    selection: Selection, records: list[Record], outcomes: list[Outcome], as_json: bool
 ) -> None:
     from rich import box
     from rich.table import Table
@@ -250,7 +285,9 @@ def _show(
     from dagnn.experiments.views import view_entry
     from dagnn.experiments.wording import column_title, difference, notes, spread
 
-    views = [view_entry(e.name, e.preset, records) for e in entries if e.name != "sweep"]
+    names = [name for name in selection.names if name != "sweep"]
+    first = {outcome.cell.id for outcome in outcomes}  # also where others are as planned
+    views = [view_entry(name, selection.preset, records, first) for name in names]
     if as_json:
         counts: dict[str, Any] = {}
         for outcome in outcomes:

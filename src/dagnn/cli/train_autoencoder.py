@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,10 @@ from dagnn.cli.app import train
 from dagnn.cli.choices import Device, Devices, NumNodes, Preset
 from dagnn.cli.console import messages, print_json, results
 
-__all__ = ["bn", "na"]
+if TYPE_CHECKING:
+    from dagnn.autoencoders.fitting import AutoencoderConfig
+
+__all__: list[str] = []  # commands are found in the application
 
 
 class Model(enum.StrEnum):
@@ -97,109 +100,143 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
-def _data(name: str, how: str) -> Any:
-    return typer.Option(
-        "--data", metavar="FILE", show_default=False,
-        help=f"By default {name} in $DAGNN_DATA or data/; {how} makes it.",
+NA = """Train an autoencoder of neural architectures.
+
+Examples:
+
+- `dagnn train na --model dagnn --preset quick`
+
+- `dagnn train na --model d-vae --preset paper --seed 1 --out runs/na-dvae`
+"""
+
+BN = """Train an autoencoder of Bayesian networks.
+
+Examples:
+
+- `dagnn data bn --graphs 20000 --out bn.txt && dagnn train bn --data bn.txt`
+
+- `dagnn train bn --model dagnn --preset paper --pool all`
+"""
+
+
+def _add(task: str, words: str, file: str, how: str) -> None:
+    """The command of a task: but for the data, both have the same options."""
+    file_option: Any = typer.Option(
+        None, "--data", metavar="FILE", show_default=False,
+        help=f"By default {file} in $DAGNN_DATA or data/; {how} makes it.",
     )  # fmt: skip
 
+    @train.command(task, help=words)
+    def command(
+        model: ModelOption = Model.dagnn,
+        data: Path | None = file_option,
+        preset: PresetOption = Preset.quick,
+        out: OutOption = None,
+        seed: SeedOption = 0,
+        epochs: EpochsOption = None,
+        batch_size: BatchOption = None,
+        rate: RateOption = None,
+        hidden: HiddenOption = None,
+        latent: LatentOption = None,
+        layers: LayersOption = None,
+        aggregator: AggregatorOption = None,
+        cell: CellOption = None,
+        pool: PoolOption = None,
+        bidirectional: BothOption = None,
+        quality: QualityOption = False,
+        device: DeviceOption = Device.auto,
+        devices: Devices = 1,
+        num_nodes: NumNodes = 1,
+        quiet: QuietOption = False,
+        as_json: JsonOption = False,
+    ) -> None:
+        config = _configured(
+            task,
+            model,
+            preset,
+            seed,
+            epochs=epochs,
+            batch_size=batch_size,
+            rate=rate,
+            hidden_channels=hidden,
+            latent_channels=latent,
+            options={
+                "num_layers": layers,
+                "aggregator": aggregator and aggregator.value.replace("-", "_"),
+                "cell": cell and cell.value,
+                "pool": pool and pool.value,
+                "bidirectional": bidirectional,
+            },
+        )
+        _train(
+            config,
+            data,
+            out,
+            with_quality=quality,
+            as_json=as_json,
+            device=device.value,
+            devices=devices,
+            num_nodes=num_nodes,
+            progress=not quiet,
+        )
 
-@train.command()
-def na(
-    model: ModelOption = Model.dagnn,
-    data: Annotated[Path | None, _data("final_structures6.txt", "`dagnn data get na`")] = None,
-    preset: PresetOption = Preset.quick,
-    out: OutOption = None,
-    seed: SeedOption = 0,
-    epochs: EpochsOption = None,
-    batch_size: BatchOption = None,
-    rate: RateOption = None,
-    hidden: HiddenOption = None,
-    latent: LatentOption = None,
-    layers: LayersOption = None,
-    aggregator: AggregatorOption = None,
-    cell: CellOption = None,
-    pool: PoolOption = None,
-    bidirectional: BothOption = None,
-    quality: QualityOption = False,
-    device: DeviceOption = Device.auto,
-    devices: Devices = 1,
-    num_nodes: NumNodes = 1,
-    quiet: QuietOption = False,
-    as_json: JsonOption = False,
+
+_add("na", NA, "final_structures6.txt", "`dagnn data get na`")
+_add("bn", BN, "asia_200k.txt", "`dagnn data bn`")
+
+
+def _configured(
+    task: str, model: Model, preset: Preset, seed: int, *, options: dict[str, Any], **settings: Any
+) -> AutoencoderConfig:
+    """The preset's run, but for the settings and options that were given: those that are not
+    None."""
+    from dagnn.autoencoders import fitting
+
+    def given(values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if value is not None}
+
+    settings = fitting.preset(preset.value, model.value, task) | given(settings)
+    return fitting.AutoencoderConfig(
+        model.value, task, seed=seed, options=given(options), **settings
+    )
+
+
+def _train(
+    config: AutoencoderConfig,
+    source: Path | None,
+    out: Path | None,
+    *,
+    with_quality: bool,
+    as_json: bool,
+    device: str,
+    devices: int,
+    num_nodes: int,
+    progress: bool,
 ) -> None:
-    """Train an autoencoder of neural architectures.
+    """Train, measure, and print the result.
 
-    Examples:
-
-    - `dagnn train na --model dagnn --preset quick`
-
-    - `dagnn train na --model d-vae --preset paper --seed 1 --out runs/na-dvae`
+    Args:
+        config: What to do.
+        source: The data; by default the task's own.
+        out: The run's folder.
+        with_quality: Whether to measure the generator.
+        as_json: How to print.
+        device, devices, num_nodes, progress: See
+            :func:`dagnn.autoencoders.fitting.fit_autoencoder`.
     """
-    _train("na", **locals())
-
-
-@train.command()
-def bn(
-    model: ModelOption = Model.dagnn,
-    data: Annotated[Path | None, _data("asia_200k.txt", "`dagnn data bn`")] = None,
-    preset: PresetOption = Preset.quick,
-    out: OutOption = None,
-    seed: SeedOption = 0,
-    epochs: EpochsOption = None,
-    batch_size: BatchOption = None,
-    rate: RateOption = None,
-    hidden: HiddenOption = None,
-    latent: LatentOption = None,
-    layers: LayersOption = None,
-    aggregator: AggregatorOption = None,
-    cell: CellOption = None,
-    pool: PoolOption = None,
-    bidirectional: BothOption = None,
-    quality: QualityOption = False,
-    device: DeviceOption = Device.auto,
-    devices: Devices = 1,
-    num_nodes: NumNodes = 1,
-    quiet: QuietOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Train an autoencoder of Bayesian networks.
-
-    Examples:
-
-    - `dagnn data bn --graphs 20000 --out bn.txt && dagnn train bn --data bn.txt`
-
-    - `dagnn train bn --model dagnn --preset paper --pool all`
-    """
-    _train("bn", **locals())
-
-
-def _train(task: str, **given: Any) -> None:
     from dataclasses import asdict
 
-    from dagnn.autoencoders.fitting import AutoencoderConfig, fit_autoencoder, preset
+    from dagnn.autoencoders.fitting import fit_autoencoder
     from dagnn.autoencoders.quality import measure_quality
     from dagnn.autoencoders.task_data import default_file, load_task
     from dagnn.training import run_record, write_json
     from dagnn.training.fit import accelerator
     from dagnn.training.processes import is_first, join, leave
 
-    model, seed = given["model"].value, given["seed"]
-    settings = preset(given["preset"].value, model, task)
-    named = {
-        "epochs": given["epochs"],
-        "batch_size": given["batch_size"],
-        "rate": given["rate"],
-        "hidden_channels": given["hidden"],
-        "latent_channels": given["latent"],
-    }
-    settings.update({name: value for name, value in named.items() if value is not None})
-    config = AutoencoderConfig(model, task, seed=seed, options=_options(given), **settings)
-    path = given["data"] or default_file(task)
-    found = load_task(task, path)
-    folder = given["out"] or Path("runs") / f"{task}-{model}-{seed}"
-    processes = {"devices": given["devices"], "num_nodes": given["num_nodes"]}
-    join(accelerator(given["device"].value), **processes)
+    path = source or default_file(config.task)
+    found = load_task(config.task, path)
+    folder = out or Path("runs") / f"{config.task}-{config.model}-{config.seed}"
+    join(accelerator(device), devices=devices, num_nodes=num_nodes)
     if is_first():
         sizes = f"{len(found.train):,} graphs of {path} to train on, {len(found.test):,} to test"
         messages.print(f"{sizes}; {folder}", markup=False, highlight=False)
@@ -209,24 +246,26 @@ def _train(task: str, **given: Any) -> None:
         found.train,
         folder,
         data=data,
-        device=given["device"].value,
-        **processes,
-        progress=not given["quiet"],
+        device=device,
+        devices=devices,
+        num_nodes=num_nodes,
+        progress=progress,
     )
     if not is_first():
         leave()
     last = run.history[-1]
     metrics: dict[str, Any] = {"loss": last["loss"], "epochs": len(run.history)}
-    if given["quality"]:
+    if with_quality:
         where = trained.latent_mean.device
+        train_graphs, test_graphs = (split.to(where) for split in (found.train, found.test))
         quality = measure_quality(
-            trained.eval(), task, found.train.to(where), found.test.to(where), seed=seed
+            trained.eval(), config.task, train_graphs, test_graphs, seed=config.seed
         )
         metrics.update(quality._asdict())
-    record = run_record(asdict(config), metrics, seed=seed, seconds=run.seconds, data=data)
+    record = run_record(asdict(config), metrics, seed=config.seed, seconds=run.seconds, data=data)
     record["checkpoint"] = str(run.last_checkpoint)
     write_json(folder / "record.json", record)
-    if given["as_json"]:
+    if as_json:
         print_json(record)
     else:
         words = ", ".join(
@@ -235,15 +274,3 @@ def _train(task: str, **given: Any) -> None:
         )
         results.print(f"{run.last_checkpoint}: {words}", markup=False, highlight=False)
     leave()
-
-
-def _options(given: dict[str, Any]) -> dict[str, Any]:
-    """The options of the model that were given, under the library's names."""
-    options = {
-        "num_layers": given["layers"],
-        "aggregator": given["aggregator"] and given["aggregator"].value.replace("-", "_"),
-        "cell": given["cell"] and given["cell"].value,
-        "pool": given["pool"] and given["pool"].value,
-        "bidirectional": given["bidirectional"],
-    }
-    return {name: value for name, value in options.items() if value is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 __all__ = ["KINDS", "Cell"]
@@ -26,6 +26,14 @@ PROTOCOL = frozenset(
         "rate",
     }
 )
+# Of these, what a command may set, and what it calls it.
+OPTIONS = {
+    "epochs": "epochs",
+    "precision": "precision",
+    "learning_rate": "learning_rate",
+    "rate": "learning_rate",
+    "batch_size": "batch_size",
+}
 TIMING = "time"  # the purpose of a run that is too short for its score to mean anything
 
 
@@ -100,16 +108,46 @@ class Cell:
         """Which of :data:`dagnn.experiments.data_files.DATA` it needs."""
         return "code" if self.kind in ("code", "baseline", "lengths") else self.task
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """How it is trained, as far as a command may set it, under the command's names."""
+        return {option: self.settings[name] for name, option in self._own_options().items()}
+
+    def trained_with(self, options: Mapping[str, Any]) -> Cell:
+        """The same model trained otherwise.
+
+        Args:
+            options: In place of those of :attr:`options`; what it lacks there does not concern it.
+
+        Example:
+            >>> cell = Cell("autoencoder", {"task": "na", "rate": 1e-3})
+            >>> cell.trained_with({"learning_rate": 1e-4, "precision": "bf16"}).settings
+            {'task': 'na', 'rate': 0.0001}
+        """
+        own = self._own_options().items()
+        changed = {name: options[option] for name, option in own if option in options}
+        return replace(self, settings={**self.settings, **changed})
+
     def same_model(self, other: Cell) -> bool:
         """Whether the other is of the same model on the same task, however it was trained and
         whatever its seed."""
         return self._model_config() == other._model_config()
+
+    def same_training(self, other: Cell) -> bool:
+        """Whether the other is of the same model and trained alike, whatever its seed, and however
+        its latent space was scored."""
+        mine, others = ({**cell.config, "scoring": None} for cell in (self, other))
+        return mine == others
 
     def differences(self, other: Cell) -> dict[str, Any]:
         """What the other has other than this one: names of settings and the other's values."""
         mine, others = _flat(self.config), _flat(other.config)
         names = sorted(mine.keys() | others.keys())
         return {name: others.get(name) for name in names if mine.get(name) != others.get(name)}
+
+    def _own_options(self) -> dict[str, str]:
+        fixed = {"epochs"} if self.is_timing else set()
+        return {k: v for k, v in OPTIONS.items() if k in self.settings and k not in fixed}
 
     def _model_config(self) -> dict[str, Any]:
         left_out = PROTOCOL | {"purpose", "scoring"}

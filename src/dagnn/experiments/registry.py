@@ -390,6 +390,8 @@ def best_rates(runs: Iterable[tuple[Cell, Mapping[str, Any]]], preset: str) -> R
     """For each task and model of code, the learning rate that did best on the validation split,
     where several were tried on 15 % of the training split.
 
+    Those that were tried in the same way are compared; of several ways the one with most counts.
+
     Args:
         runs: Cells and their metrics.
         preset: Of the cells to look at.
@@ -399,12 +401,20 @@ def best_rates(runs: Iterable[tuple[Cell, Mapping[str, Any]]], preset: str) -> R
     rates = {}
     for task, metric in METRICS.items():
         for model in CODE_MODELS.values():
-            wanted = maker.code(f"{task}-15", model)
-            tried = {
-                cell.settings["learning_rate"]: metrics[f"valid_{metric}"]
-                for cell, metrics in runs
-                if f"valid_{metric}" in metrics and cell.same_model(wanted) and not cell.is_timing
-            }
-            if len(tried) > 1:
-                rates[task, model] = max(tried, key=lambda rate: tried[rate])
+            rate = _best_rate(maker.code(f"{task}-15", model), runs, f"valid_{metric}")
+            if rate is not None:
+                rates[task, model] = rate
     return rates
+
+
+def _best_rate(
+    wanted: Cell, runs: Sequence[tuple[Cell, Mapping[str, Any]]], metric: str
+) -> float | None:
+    planned = wanted.trained_with({"learning_rate": None})
+    ways: dict[Cell, dict[float, float]] = {planned: {}}  # keys lack their learning rate
+    for cell, metrics in runs:
+        if metric in metrics and cell.same_model(wanted) and not cell.is_timing:
+            way = cell.trained_with({"learning_rate": None})
+            ways.setdefault(way, {})[cell.settings["learning_rate"]] = metrics[metric]
+    tried = ways[max(ways, key=lambda way: (len(ways[way]), way.same_training(planned)))]
+    return max(tried, key=lambda rate: tried[rate]) if len(tried) > 1 else None

@@ -9,6 +9,7 @@ from dagnn.experiments.figures import draw_curves, draw_figure, svg
 from dagnn.experiments.records import Record
 from dagnn.experiments.views import EntryView, PlaceView, view_all
 from dagnn.experiments.wording import (
+    NO_COMMAND,
     column_title,
     command,
     difference,
@@ -146,9 +147,11 @@ def _runs(view: EntryView) -> str:
         seconds = sum(record.content["seconds"] for record in place.records)
         commit = (first.get("commit") or "")[:10]
         facts = f"{len(place.records)} runs, {seconds:,.0f} s, {place.records[0].device}, {commit}"
+        again = place_command(place)
+        made_by = f"<code>{escape(again)}</code>" if again else NO_COMMAND
         rows.append(
             f"<tr><td>{escape(place.place.row)}, {escape(place.place.column)}</td>"
-            f"<td>{escape(facts)}<br><code>{escape(place_command(view, place))}</code></td></tr>"
+            f"<td>{escape(facts)}<br>{made_by}</td></tr>"
         )
     return (
         "<details><summary>How to make each place again</summary>"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dagnn.experiments.records import Record
 from dagnn.experiments.views import EntryView, PlaceView, view_all
 from dagnn.experiments.wording import (
+    NO_COMMAND,
     column_title,
     command,
     difference,
@@ -25,7 +26,8 @@ measured with this package: **ours**, then the paper's value, each mean ± stand
 runs, and the difference in standard errors (se). `–` is not measured yet.
 
 This page is made from the records in `results/cells` by `dagnn report --out RESULTS.md`; do not
-edit it. `dagnn report` makes the same as a page with pictures.
+edit it. `dagnn report` makes the same as a page with pictures. The command of a table makes all of
+it as the preset says; those under *Runs* give the runs that stand there.
 """
 
 
@@ -74,8 +76,9 @@ def _details(view: EntryView) -> list[str]:
     lines.append("| --- | --- | --- | --- |")
     for place in view.measured:
         seconds = sum(record.content["seconds"] for record in place.records)
+        again = place_command(place)
         lines.append(
             f"| {place.place.row}, {place.place.column} | {len(place.records)} | {seconds:,.0f} "
-            f"| `{place_command(view, place)}` |"
+            f"| {f'`{again}`' if again else NO_COMMAND} |"
         )
     return [*lines, "", "</details>"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from dagnn.experiments.cells import Cell
 from dagnn.experiments.paper_values import FOLDS, Value
 from dagnn.experiments.records import SPARSE, Record
 from dagnn.experiments.registry import NAMES, PRESETS, Entry, Place, best_rates, make_entry
+from dagnn.experiments.selection import Planned, Selection, selection_of
 
 __all__ = ["EntryView", "Measured", "PlaceView", "standard_errors", "view_all", "view_entry"]
 
@@ -34,12 +35,14 @@ class PlaceView:
         records: Runs of one config on the same data, one per seed; none if it was not run.
         changes: Settings in which they differ from the place's cell, with their values.
         is_comparable: Whether they are of the paper's size.
+        selection: What gives these runs, if anything does.
     """
 
     place: Place
     records: tuple[Record, ...]
     changes: dict[str, Any]
     is_comparable: bool
+    selection: Selection | None = None
 
     @property
     def value(self) -> Measured | None:
@@ -101,6 +104,7 @@ class EntryView:
                     "standard_errors": view.error,
                     "changes": view.changes,
                     "cells": [record.cell.id for record in view.records],
+                    "command": view.selection and view.selection.command,
                 }
             )
         return {"name": self.entry.name, "preset": self.entry.preset, "places": places}
@@ -145,16 +149,33 @@ def view_all(records: Sequence[Record]) -> list[EntryView]:
     return views
 
 
-def view_entry(name: str, preset: str, records: Sequence[Record]) -> EntryView:
-    """A table or a figure with the records that belong there."""
+def view_entry(
+    name: str, preset: str, records: Sequence[Record], first: Collection[str] = ()
+) -> EntryView:
+    """A table or a figure with the records that belong there.
+
+    Args:
+        name, preset: See :func:`dagnn.experiments.registry.make_entry`.
+        records: What there is. Where several belong to a place, those as planned come first, then
+            those with most seeds, then the latest.
+        first: Ids of runs that come before all of these.
+    """
     rates = best_rates(((r.cell, r.metrics) for r in records), preset)
     entry = make_entry(name, preset, rates)
-    is_paper = preset == "paper"
-    places = (_view_place(place, records, is_paper) for place in entry.places)
+    places = []
+    for planned in Planned.all_of(entry):
+        place = planned.swept
+        found = tuple(_records_at(place, records, first))
+        changes, selection = {}, None
+        if found:
+            cells = [record.cell for record in found]
+            changes = _changes(place, cells[0])
+            selection = selection_of(cells, planned, preset, rates)
+        places.append(PlaceView(place, found, changes, preset == "paper", selection))
     return EntryView(entry, tuple(places))
 
 
-def _view_place(place: Place, records: Iterable[Record], is_comparable: bool) -> PlaceView:
+def _records_at(place: Place, records: Iterable[Record], first: Collection[str]) -> list[Record]:
     is_time = place.metric == "train_seconds"
     groups: dict[str, list[Record]] = {}
     for record in records:
@@ -166,23 +187,20 @@ def _view_place(place: Place, records: Iterable[Record], is_comparable: bool) ->
         ):
             kind = [cell.config, record.content["data"], record.device if is_time else ""]
             groups.setdefault(json.dumps(kind, sort_keys=True), []).append(record)
-    if not groups:
-        return PlaceView(place, (), {}, is_comparable)
 
-    def merit(group: list[Record]) -> tuple[bool, int, str, str]:
+    def merit(group: list[Record]) -> tuple[bool, bool, int, str, str]:
+        is_first = any(record.cell.id in first for record in group)
         as_planned = group[0].cell.config == place.cell.config
         latest = max(str(record.content.get("finished")) for record in group)
-        return as_planned, len(group), latest, group[0].cell.id
+        return is_first, as_planned, len(group), latest, group[0].cell.id
 
-    best = max(groups.values(), key=merit)
-    best.sort(key=lambda record: record.cell.seed)
-    changes = _changes(place.cell, best[0].cell, is_time)
-    return PlaceView(place, tuple(best), changes, is_comparable)
+    best = max(groups.values(), key=merit) if groups else []
+    return sorted(best, key=lambda record: record.cell.seed)
 
 
-def _changes(planned: Cell, run: Cell, is_time: bool) -> dict[str, Any]:
-    changes = planned.differences(run)
-    if is_time:  # for how long it was trained does not change the time of an epoch
+def _changes(place: Place, run: Cell) -> dict[str, Any]:
+    changes = place.cell.differences(run)
+    if place.metric == "train_seconds":  # how long it was trained is not how long an epoch takes
         kept = ("precision", "batch_size")
         return {name: value for name, value in changes.items() if name in kept}
     return {name: value for name, value in changes.items() if not name.startswith("scoring")}

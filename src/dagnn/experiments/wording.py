@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from typing import Any
 
 from dagnn.experiments.paper_values import COLUMNS, Value
+from dagnn.experiments.selection import Selection
 from dagnn.experiments.views import EntryView, Measured, PlaceView
 
-__all__ = ["column_title", "command", "difference", "notes", "number", "place_command", "spread"]
+__all__ = [
+    "NO_COMMAND",
+    "column_title",
+    "command",
+    "difference",
+    "notes",
+    "number",
+    "place_command",
+    "spread",
+]
 
 QUICK = (
     "Quick preset: small models on little data for few epochs. It shows that everything runs, and "
     "in what order of size; it does not compare with the paper."
 )
+NO_COMMAND = "no options of dagnn reproduce give these runs; their records say what they are"
 OTHER_TITLES = {"bic": "BIC", "longest path": "mean length"}
 
 
@@ -49,15 +59,13 @@ def difference(place: PlaceView) -> str:
 
 
 def command(view: EntryView) -> str:
-    """What makes a table or a figure."""
-    return f"dagnn reproduce {view.entry.name} --preset {view.entry.preset}"
+    """What makes a table or a figure as the preset says."""
+    return Selection(view.entry.name, view.entry.preset).command
 
 
-def place_command(view: EntryView, place: PlaceView) -> str:
-    """What makes one place of it again."""
-    seeds = ",".join(str(record.cell.seed) for record in place.records) or "0"
-    row, column = shlex.quote(place.place.row), shlex.quote(place.place.column)
-    return f"{command(view)} --row {row} --column {column} --seeds {seeds}"
+def place_command(place: PlaceView) -> str | None:
+    """What makes the runs of a place again, if anything does; see :data:`NO_COMMAND`."""
+    return None if place.selection is None else place.selection.command
 
 
 def notes(view: EntryView) -> list[str]:

@@ -1,0 +1,147 @@
+"""Which runs a command names, and which command names given runs."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from dagnn.experiments.cells import Cell
+from dagnn.experiments.registry import NAMES, Entry, Place, Rates, make_entry
+
+__all__ = ["Planned", "Selection", "selection_of"]
+
+TAKERS = {
+    "epochs": "models that are trained do, but not where time is measured",
+    "precision": "models of code do",
+    "learning_rate": "models that are trained do",
+    "batch_size": "models that are trained do",
+}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Runs of tables and figures, as ``dagnn reproduce`` takes them.
+
+    Args:
+        name: A table or a figure, ``"sweep"``, or ``"all"``.
+        preset: ``"quick"`` or ``"paper"``.
+        rows, columns: See :meth:`dagnn.experiments.registry.Entry.only`; by default all.
+        seeds: By default the preset's.
+        options: How models are trained, where it is not as the preset says; see
+            :meth:`dagnn.experiments.cells.Cell.trained_with`.
+
+    Example:
+        >>> Selection("table1", "paper", ("GG-NN",), ("lp",), (0, 1), {"batch_size": 80}).command
+        'dagnn reproduce table1 --preset paper --row GG-NN --column lp --seeds 0,1 --batch-size 80'
+    """
+
+    name: str
+    preset: str
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.name not in (choices := (*NAMES, "sweep", "all")):
+            raise ValueError(f"expected one of {', '.join(choices)}, got {self.name!r}")
+        rate = self.options.get("learning_rate")
+        if rate is not None and not 0 < rate < math.inf:
+            raise ValueError(f"expected a learning rate above 0, got {rate}")
+        if rate is not None and self.name == "sweep":
+            raise ValueError(f"expected a sweep to try its own learning rates, got {rate}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the tables and figures."""
+        return NAMES if self.name == "all" else (self.name,)
+
+    @property
+    def command(self) -> str:
+        """What to type."""
+        words = ["dagnn", "reproduce", self.name, "--preset", self.preset]
+        for row in self.rows:
+            words += ["--row", row]
+        for column in self.columns:
+            words += ["--column", column]
+        if self.seeds:
+            words += ["--seeds", ",".join(map(str, self.seeds))]
+        for name, value in self.options.items():
+            words += [_flag(name), str(value)]
+        return shlex.join(words)
+
+    def cells(self, rates: Rates | None = None) -> list[Cell]:
+        """The runs, each once.
+
+        Args:
+            rates: See :func:`dagnn.experiments.registry.make_entry`.
+
+        Raises:
+            ValueError: If there are none, or none that takes one of the options.
+        """
+        entries = [self._entry(name, rates) for name in self.names]
+        cells = {cell.id: cell for entry in entries for cell in entry.cells(self.seeds)}
+        if not cells:
+            rows, columns = " ".join(self.rows), " ".join(self.columns)
+            raise ValueError(f"expected a row and column of {self.name}, got {rows} {columns}")
+        for option in self.options:
+            if not any(option in cell.options for cell in cells.values()):
+                raise ValueError(
+                    f"expected runs that take {_flag(option)}, got none: {TAKERS[option]}"
+                )
+        return list(cells.values())
+
+    def _entry(self, name: str, rates: Rates | None) -> Entry:
+        entry = make_entry(name, self.preset, rates).only(self.rows, self.columns)
+        places = (replace(p, cell=p.cell.trained_with(self.options)) for p in entry.places)
+        return replace(entry, places=tuple(places))
+
+
+class Planned(NamedTuple):
+    """A place of a table or a figure, with the learning rate that was found to be best, and with
+    the one that it has before any is tried."""
+
+    name: str
+    swept: Place
+    unswept: Place
+
+    @classmethod
+    def all_of(cls, entry: Entry) -> list[Planned]:
+        """The places of an entry that was made with the rates found."""
+        unswept = make_entry(entry.name, entry.preset).places
+        return [cls(entry.name, *both) for both in zip(entry.places, unswept, strict=True)]
+
+
+def selection_of(runs: Sequence[Cell], own: Planned, preset: str, rates: Rates) -> Selection | None:
+    """What gives runs of one config, whichever learning rates have been tried where it is typed:
+    their own place, or another of the preset, where they were not made for theirs, as a full run
+    whose time stands in a figure was not.
+
+    What they are is told up to the data and the scoring of latent spaces.
+
+    Returns:
+        ``None`` where no options give them, as for another patience.
+    """
+    run, seeds = runs[0], tuple(cell.seed for cell in runs)
+    for name, *places in _with_others(own, preset, rates):
+        options: dict[str, Any] = {}
+        for place in places:
+            mine = place.cell.options
+            options |= {k: v for k, v in run.options.items() if k in mine and mine[k] != v}
+        if all(place.cell.trained_with(options).same_training(run) for place in places):
+            place = places[0]
+            return Selection(name, preset, (place.row,), (place.column,), seeds, options)
+    return None
+
+
+def _with_others(own: Planned, preset: str, rates: Rates) -> Iterator[Planned]:
+    yield own
+    for name in NAMES:
+        yield from Planned.all_of(make_entry(name, preset, rates))
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
