@@ -32,7 +32,7 @@ from benchmarks.report import (  # noqa: E402
     write_json,
 )
 from benchmarks.scaling import measure_path, measure_scaling  # noqa: E402
-from benchmarks.timing import Budget  # noqa: E402
+from benchmarks.timing import LEAST_REPEATS, Budget, is_cut_short  # noqa: E402
 from benchmarks.workloads import WORKLOADS, make_workload  # noqa: E402
 
 ALL = (*WORKLOADS, "scaling", "path")
@@ -125,6 +125,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         **environment(device),
         "workloads": {},
         "not_measured": [],
+        "cut_short": [],
         "failed": {},
     }
 
@@ -143,6 +144,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         else:
             workload = make_workload(name, device, options.seed, options.quick)
             result["workloads"][name] = measure_workload(workload, settings, budget)
+            if is_cut_short(result["workloads"][name]["timings"], settings.repeats):
+                result["cut_short"].append(name)
 
     for name in [name for name in ALL if options.only is None or name in options.only]:
         if budget.is_spent:
@@ -163,6 +166,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     print_scaling(result)
     if result["not_measured"]:
         print(f"not measured, since the time was used up: {', '.join(result['not_measured'])}")
+    if result["cut_short"]:
+        print(
+            f"timed in fewer than {LEAST_REPEATS} rounds, since the time was used up, and worth "
+            f"little: {', '.join(result['cut_short'])}"
+        )
     if options.json is not None:
         print(f"written: {options.json}")
     return result

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -15,11 +15,13 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.models import matmul_precision
 
 __all__ = [
+    "LEAST_REPEATS",
     "Budget",
     "Runner",
     "Samples",
     "captured",
     "interleave",
+    "is_cut_short",
     "milliseconds",
     "peak_bytes",
 ]
@@ -76,6 +78,11 @@ class Samples:
             "least_ms": min(self.values),
             "repeats": len(self.values),
         }
+
+
+def is_cut_short(timings: Iterable[Mapping[str, Any]], repeats: int) -> bool:
+    """Whether the budget ended before all had the least number of rounds."""
+    return any(timing["repeats"] < min(LEAST_REPEATS, repeats) for timing in timings)
 
 
 def milliseconds(run: Callable[[], object], device: torch.device, inner: int = 1) -> float:

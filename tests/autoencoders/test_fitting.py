@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -265,3 +268,42 @@ def test_the_cpu_has_eager_steps() -> None:
     model = CONFIG.make(5, 5)
     optimizer = torch.optim.Adam(model.parameters())
     assert isinstance(make_step(model, optimizer, GRAPHS), EagerStep)
+
+
+def test_weights_follow_from_the_seed_in_any_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that begin together do not draw from one another's seed."""
+    expected = [make(seed) for seed in (0, 1)]
+    began = threading.Event()
+    original = fitting.make_autoencoder
+
+    def slow(*arguments: Any, **options: Any) -> DagVAE:
+        began.set()
+        time.sleep(0.3)  # in which the other would seed
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(fitting, "make_autoencoder", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(make, 0)
+        assert began.wait(30)
+        second = pool.submit(make, 1)
+        for found, wanted in zip((first.result(), second.result()), expected, strict=True):
+            assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def make(seed: int) -> dict[str, torch.Tensor]:
+    config = AutoencoderConfig(hidden_channels=8, latent_channels=3, seed=seed)
+    return config.make(GRAPHS.num_types, GRAPHS.max_nodes).state_dict()
+
+
+def test_torch_s_generator_is_not_touched(tmp_path: Path) -> None:
+    """It is one for all threads, and another may be drawing from it."""
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    train(tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_epochs_that_share_the_device_say_so(tmp_path: Path) -> None:
+    fit_autoencoder(CONFIG, GRAPHS, tmp_path, device="cpu", progress=False, shared=True)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["shared"] for row in rows] == [True] * 3

@@ -14,7 +14,7 @@ from benchmarks.floor import Floor
 from benchmarks.models import MPNNTask
 from benchmarks.report import write_json
 from benchmarks.run import main
-from benchmarks.timing import Runner, peak_bytes
+from benchmarks.timing import Runner, is_cut_short, peak_bytes
 from benchmarks.workloads import make_workload
 
 CPU = torch.device("cpu")
@@ -114,6 +114,12 @@ def test_nothing_is_begun_when_the_time_is_used_up() -> None:
     result = run("--only", "chains", "na", "--budget", "0")
     assert result["workloads"] == {}
     assert result["not_measured"] == ["chains", "na"]
+
+
+def test_too_few_rounds_are_told() -> None:
+    assert is_cut_short([{"repeats": 20}, {"repeats": 2}], repeats=20)
+    assert not is_cut_short([{"repeats": 20}, {"repeats": 3}], repeats=20)
+    assert not is_cut_short([{"repeats": 1}], repeats=1)  # as asked
 
 
 @pytest.mark.parametrize("name", ["wide", "bn", "na"])

@@ -18,15 +18,21 @@ from dagnn.autoencoders.train_step import CapturedStep, EagerStep, make_step
 from dagnn.autoencoders.vae import DagVAE, VaeLoss
 from dagnn.datasets.small_dags import SmallDags
 from dagnn.graph.sampler import rank_and_world_size
-from dagnn.training import FitResult, Plateau, find_checkpoint, fit, read_checkpoint
-from dagnn.training.bookkeeper import seed_of_step
+from dagnn.training import (
+    FitResult,
+    Plateau,
+    find_checkpoint,
+    fit,
+    read_checkpoint,
+    seed_of_step,
+)
 from dagnn.training.processes import add_up
 
 __all__ = ["AutoencoderConfig", "IndexBlocks", "fit_autoencoder", "load_autoencoder", "preset"]
 
 BLOCK = 8  # batches that the GPU gets at once, so that it does not wait for the host between them
 
-SEEDED = threading.Lock()  # torch's generator is one for all threads
+_SEEDED = threading.Lock()  # torch's generator is one for all threads
 
 LOCATED = 4096  # graphs that tell where the latent space is populated
 
@@ -66,7 +72,7 @@ class AutoencoderConfig:
     def make(self, num_types: int, max_nodes: int) -> DagVAE:
         """A new autoencoder; its weights follow from the seed, and torch's generator is as
         before."""
-        with SEEDED, torch.random.fork_rng(devices=[]):
+        with _SEEDED, torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed)
             return make_autoencoder(
                 self.model,
@@ -237,6 +243,7 @@ def fit_autoencoder(
     devices: int = 1,
     num_nodes: int = 1,
     progress: bool = True,
+    shared: bool = False,
 ) -> tuple[DagVAE, FitResult]:
     """Train an autoencoder; see :func:`dagnn.training.fit` for what the folder holds and how a run
     that was killed goes on.
@@ -250,6 +257,7 @@ def fit_autoencoder(
         devices, num_nodes: See :func:`dagnn.training.fit`. The processes share each batch, so that
             its size and the results stay the same; on GPUs, their steps are not captured.
         progress: Whether to show progress on stderr.
+        shared: See :func:`dagnn.training.fit`.
 
     Returns:
         The autoencoder with its last weights (the protocol has no validation), and the run.
@@ -271,6 +279,7 @@ def fit_autoencoder(
         devices=devices,
         num_nodes=num_nodes,
         progress=progress,
+        shared=shared,
     )
     return model, result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +18,14 @@ from dagnn.autoencoders.latent_plot import check_picture, draw_latent
 from dagnn.autoencoders.latent_predictor import LatentPredictor, Prediction, file_digest
 from dagnn.autoencoders.latent_scoring import KINDS, prediction_measures, score_latent
 from dagnn.autoencoders.task_data import default_file, load_task
+from dagnn.autoencoders.vae import DagVAE
 from dagnn.datasets.small_dags import SmallDags
 from dagnn.training import find_checkpoint, run_record, write_json
 
 __all__ = [
     "PRESETS",
     "distinct_graphs",
+    "latent_points",
     "predict_scores",
     "process_options",
     "score_points",
@@ -111,7 +114,7 @@ def score_run(
     train, test = (graphs.to(device) for graphs in (found.train, found.test))
     if task == "bn":
         train = train.index_select(distinct_graphs(train))
-    train_z, test_z = (model.encode_all(graphs).double() for graphs in (train, test))
+    train_z, test_z = (latent_points(model, graphs) for graphs in (train, test))
     metrics = score_points((train_z, train.score), (test_z, test.score), options, seeds, tell)
     tell("fitting the predictor")
     predictor = _fit_predictor(train_z, train.score, task, preset, path)
@@ -135,6 +138,17 @@ def score_run(
         label = "accuracy" if task == "na" else "score"
         draw_latent(train_z, train.score, plot, label=label)
     return record
+
+
+def latent_points(model: DagVAE, graphs: SmallDags) -> Tensor:
+    """The latent means of graphs, in float64. ``[G, latent_channels]``
+
+    On a GPU they are computed in it, too: what is predicted from them should not depend on how
+    torch is set to round the factors of products.
+    """
+    if graphs.device.type == "cuda":
+        model = copy.deepcopy(model).double()
+    return model.encode_all(graphs).double()
 
 
 def score_points(

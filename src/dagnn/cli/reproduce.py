@@ -92,7 +92,7 @@ def reproduce(
     streams: Annotated[
         int | None,
         typer.Option(
-            min=1, max=16, show_default=False,
+            min=1, show_default=False,
             help="On a GPU: autoencoders at a time, side by side in one process.",
         ),
     ] = None,
@@ -163,17 +163,16 @@ def reproduce(
         seeds=() if seeds is None else tuple(_seed(word) for word in seeds.split(",")),
         options={option: value for option, value in options.items() if value is not None},
     )
-    if streams is not None:
-        _check_streams(device, jobs, ray)
     records = read_records(folder)
     cells = selection.cells(best_rates(((r.cell, r.metrics) for r in records), preset))
     workers = jobs or _default_jobs(preset, device)
-    one = workers == 1 and ray is None and streams is None
-    alone = one and preset is Preset.paper  # a bar that is worth watching
+    alone = workers == 1 and ray is None and preset is Preset.paper  # a bar that is worth watching
     place = Workplace(data_folder(data_dir), runs, device.value, progress=alone)
     if dry_run:
         _show_plan(cells, records, place.data, as_json)
         return
+    if streams is not None:
+        _check_streams(cells, device, jobs, ray)
     ready, outcomes = with_data(cells, place.data)
     for reason, count in Counter(outcome.reason for outcome in outcomes).items():
         messages.print(f"no data for {count} of {len(cells)} runs: {reason}", style="yellow",
@@ -200,15 +199,15 @@ def _seed(word: str) -> int:
     return int(word)
 
 
-def _check_streams(device: Device, jobs: int | None, ray: str | None) -> None:
-    import os
+def _check_streams(cells: list[Cell], device: Device, jobs: int | None, ray: str | None) -> None:
+    from dagnn.experiments.streams import can_share
 
-    # By default a GPU has 8 queues for all streams of a process; read when it is first used.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if jobs is not None or ray is not None:
         raise ValueError("expected one of --streams, --jobs and --ray, got several")
     if not _on_gpu(device):
         raise ValueError("expected a GPU for --streams, got none; use --jobs to run cells at once")
+    if not any(can_share(cell) for cell in cells):
+        raise ValueError("expected autoencoders for --streams, got other runs alone; leave it out")
 
 
 def _on_gpu(device: Device) -> bool:

@@ -30,7 +30,11 @@ class Estimate(NamedTuple):
 def estimate(cell: Cell, records: Sequence[Record]) -> Estimate:
     """How long a cell will take: as long as its like did, or else a guess within a factor of a
     few."""
-    same = [r.content["seconds"] for r in records if r.cell.config == cell.config]
+    same = [
+        record.content["seconds"]
+        for record in records
+        if record.cell.config == cell.config and not record.is_shared
+    ]
     if same:
         return Estimate(statistics.fmean(same), True)
     settings = cell.settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from dagnn.experiments.cells import Cell
 from dagnn.experiments.records import Record, record_path
 from dagnn.experiments.registry import changed_options, code_settings
-from dagnn.experiments.run_cell import read_history
+from dagnn.experiments.run_cell import median_time, read_history
 from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun
 from dagnn.training import write_json
@@ -97,7 +96,7 @@ def _autoencoder(folder: Path, score: dict[str, Any]) -> tuple[Cell, dict[str, A
     metrics = {
         "loss": history[-1]["loss"],
         "epochs": len(history),
-        "train_seconds": statistics.median(row["train_seconds"] for row in history),
+        **median_time(history),
         **measured,
     }
     seed = config["autoencoder"]["seed"]

@@ -40,6 +40,11 @@ class Record:
         hardware = self.content["hardware"]
         return str(hardware.get("gpu") or f"{hardware.get('cpus')} CPU cores")
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether others used its device meanwhile, so that its time says little."""
+        return bool(self.content.get("shared", False))
+
     def metric(self, path: str) -> Any:
         """What stands at a path such as ``sparse.seeds.rmse`` or ``test_f1``, or ``None``."""
         value: Any = self.metrics

@@ -411,10 +411,12 @@ def _best_rate(
     wanted: Cell, runs: Sequence[tuple[Cell, Mapping[str, Any]]], metric: str
 ) -> float | None:
     planned = wanted.trained_with({"learning_rate": None})
-    ways: dict[Cell, dict[float, float]] = {planned: {}}  # keys lack their learning rate
+    ways: dict[Cell, dict[float, float]] = {}  # keys lack their learning rate
     for cell, metrics in runs:
         if metric in metrics and cell.same_model(wanted) and not cell.is_timing:
             way = cell.trained_with({"learning_rate": None})
             ways.setdefault(way, {})[cell.settings["learning_rate"]] = metrics[metric]
+    if not ways:
+        return None
     tried = ways[max(ways, key=lambda way: (len(ways[way]), way.same_training(planned)))]
     return max(tried, key=lambda rate: tried[rate]) if len(tried) > 1 else None

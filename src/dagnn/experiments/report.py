@@ -13,6 +13,7 @@ from dagnn.experiments.wording import (
     column_title,
     command,
     difference,
+    duration,
     notes,
     place_command,
     spread,
@@ -144,9 +145,10 @@ def _runs(view: EntryView) -> str:
     rows = []
     for place in view.measured:
         first = place.records[0].content
-        seconds = sum(record.content["seconds"] for record in place.records)
         commit = (first.get("commit") or "")[:10]
-        facts = f"{len(place.records)} runs, {seconds:,.0f} s, {place.records[0].device}, {commit}"
+        facts = (
+            f"{len(place.records)} runs, {duration(place)} s, {place.records[0].device}, {commit}"
+        )
         again = place_command(place)
         made_by = f"<code>{escape(again)}</code>" if again else NO_COMMAND
         rows.append(

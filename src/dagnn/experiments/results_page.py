@@ -11,6 +11,7 @@ from dagnn.experiments.wording import (
     column_title,
     command,
     difference,
+    duration,
     notes,
     place_command,
     spread,
@@ -75,10 +76,9 @@ def _details(view: EntryView) -> list[str]:
     lines = ["<details><summary>Runs</summary>", "", "| place | runs | seconds | command |"]
     lines.append("| --- | --- | --- | --- |")
     for place in view.measured:
-        seconds = sum(record.content["seconds"] for record in place.records)
         again = place_command(place)
         lines.append(
-            f"| {place.place.row}, {place.place.column} | {len(place.records)} | {seconds:,.0f} "
+            f"| {place.place.row}, {place.place.column} | {len(place.records)} | {duration(place)} "
             f"| {f'`{again}`' if again else NO_COMMAND} |"
         )
     return [*lines, "", "</details>"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,7 @@ import torch
 
 from dagnn.autoencoders.fitting import AutoencoderConfig, fit_autoencoder
 from dagnn.autoencoders.latent_predictor import file_digest
-from dagnn.autoencoders.score_run import distinct_graphs, score_points
+from dagnn.autoencoders.score_run import distinct_graphs, latent_points, score_points
 from dagnn.autoencoders.task_data import TaskData, load_task
 from dagnn.autoencoders.vae import DagVAE
 from dagnn.bayesnet.table import read_table
@@ -32,9 +33,8 @@ from dagnn.tasks.code_protocol import CodeRun
 from dagnn.tasks.code_training import choose_device, train_code
 from dagnn.tasks.simple_baselines import simple_baselines
 from dagnn.training import run_record
-from dagnn.training.fit import matmul_precision
 
-__all__ = ["Workplace", "bind", "read_history", "run_cell"]
+__all__ = ["Workplace", "bind", "median_time", "read_history", "run_cell"]
 
 LONG_PATH = 30  # paths above are counted apart in the paper's Figure 6
 
@@ -48,15 +48,14 @@ class Workplace:
         runs: Where unfinished and finished runs keep their checkpoints.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         progress: Whether to show the progress of training.
-        side_by_side: Whether others use the device meanwhile, so that times say little and are left
-            out of records.
+        shared: Whether others use the device meanwhile, so that times say little: records say so.
     """
 
     data: Path
     runs: Path
     device: str = "auto"
     progress: bool = False
-    side_by_side: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,12 @@ def run_cell(cell: Cell, place: Workplace) -> dict[str, Any]:
         seconds=time.perf_counter() - start,
         data={"name": cell.data, "sha256": result.fingerprint},
     )
-    # On a busy machine the time of the clock says little.
-    cpu_seconds = round(time.process_time() - cpu_start, 3)
-    record = {"id": cell.id, **record, "cpu_seconds": cpu_seconds}
+    record = {"id": cell.id, **record}
+    if place.shared:
+        record["shared"] = True
+    else:
+        # On a busy machine the time of the clock says little.
+        record["cpu_seconds"] = round(time.process_time() - cpu_start, 3)
     if result.history is not None:
         record["history"] = result.history
     if result.network is not None:
@@ -108,13 +110,27 @@ def run_cell(cell: Cell, place: Workplace) -> dict[str, Any]:
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run's ``metrics.jsonl`` that a report draws."""
+    """The rows of a run's ``metrics.jsonl``, as far as a report draws them; without the time of
+    epochs that shared their device."""
     path = folder / "metrics.jsonl"
     if not path.exists():
         return []
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     kept = ("epoch", "loss", "valid_f1", "valid_accuracy", "train_seconds")
-    return [{name: _short(row[name]) for name in kept if name in row} for row in rows]
+    return [
+        {
+            name: _short(row[name])
+            for name in kept
+            if name in row and not (name == "train_seconds" and row.get("shared"))
+        }
+        for row in rows
+    ]
+
+
+def median_time(history: list[dict[str, Any]]) -> dict[str, float]:
+    """``train_seconds``, the median over the epochs whose time is known, if there are any."""
+    times = [row["train_seconds"] for row in history if "train_seconds" in row]
+    return {"train_seconds": statistics.median(times)} if times else {}
 
 
 def _short(value: Any) -> Any:
@@ -167,23 +183,20 @@ def _run_autoencoder(cell: Cell, path: Path, place: Workplace) -> Result:
         data={"file": path.name, "sha256": data.fingerprint},
         device=place.device,
         progress=place.progress,
+        shared=place.shared,
     )
     metrics: dict[str, Any] = {
         "loss": run.history[-1]["loss"],
         "epochs": len(run.history),
     }
     history = read_history(folder)
-    if place.side_by_side:
-        history = [{k: v for k, v in row.items() if k != "train_seconds"} for row in history]
-    else:
-        metrics["train_seconds"] = statistics.median(row["train_seconds"] for row in run.history)
+    metrics |= median_time(history)
     scoring = cell.settings.get("scoring")
     if scoring is not None:
         test = data.test[: cell.settings.get("graphs") or len(data.test)]
         where = model.to(choose_device(place.device)).latent_mean.device
-        stream = _behind_others() if place.side_by_side and where.type == "cuda" else None
-        precision = "tf32" if where.type == "cuda" else "32"  # as in training
-        with matmul_precision(precision), torch.cuda.stream(stream):
+        stream = _behind_others() if place.shared and where.type == "cuda" else None
+        with torch.cuda.stream(stream):
             metrics |= _score(model, cell.task, train, test, **scoring)
     return Result(metrics, data.fingerprint, history)
 
@@ -209,7 +222,7 @@ def _score(
     train, test = train.to(device), test.to(device)
     if task == "bn":
         train = train.index_select(distinct_graphs(train))
-    known, asked = ((model.encode_all(g).double(), g.score) for g in (train, test))
+    known, asked = ((latent_points(model, g), g.score) for g in (train, test))
     return score_points(known, asked, options, seeds)
 
 
@@ -255,8 +268,16 @@ def _code(path: Path, edges: str, share: float) -> CodeDataset:
     return load_code_dataset(path, edges=edges, train_share=share)
 
 
-@lru_cache(maxsize=1)
 def _graphs(task: str, path: Path) -> TaskData:
+    with _READING:  # threads that begin together would each read it
+        return _read_graphs(task, path)
+
+
+_READING = threading.Lock()
+
+
+@lru_cache(maxsize=2)  # one of each task
+def _read_graphs(task: str, path: Path) -> TaskData:
     return load_task(task, path)
 
 

@@ -16,58 +16,70 @@ from dataclasses import replace
 import torch
 
 from dagnn.experiments.cells import Cell
+from dagnn.experiments.cost import estimate
 from dagnn.experiments.run_cell import Workplace
-from dagnn.experiments.runner import Outcome, in_order, settle
-from dagnn.training.fit import matmul_precision
+from dagnn.experiments.runner import Outcome, settle
+from dagnn.training.fit import accelerator, matmul_precision
 
-__all__ = ["MOST", "run_on_streams"]
+__all__ = ["can_share", "run_on_streams"]
 
-MOST = 16  # torch has 32 streams, then gives the first again
+MOST = 16  # torch has 32 streams of a priority, then gives the first again
+
+
+def can_share(cell: Cell) -> bool:
+    """Whether a cell may run beside others: autoencoders may, unless to measure time. Models of
+    code fill a GPU, and draw from generators that all threads have in common."""
+    return cell.kind == "autoencoder" and not cell.is_timing
 
 
 def run_on_streams(
     cells: Sequence[Cell], folder: str | os.PathLike[str], place: Workplace, streams: int
 ) -> Iterator[Outcome]:
-    """Settle cells, up to :obj:`streams` autoencoders at a time in one process; outcomes come as
-    cells end. Results are those of cells that run alone.
+    """Settle cells, up to :obj:`streams` of those that can share a device at a time, in one
+    process; all others come one by one after them. Outcomes come as cells end, and results are
+    those of cells that run alone.
 
-    All other cells come one by one after them: models of code fill a GPU and draw from torch's
-    global generators, and a cell that measures time has to be alone.
-
-    When it is interrupted, what runs is lost up to its last checkpoint as soon as the process ends.
+    When it is interrupted or closed, no further cell begins; those that run end with the process,
+    and go on from their last checkpoints when they are asked for again.
 
     Args:
         cells: What to run.
         folder: Where records are kept.
         place: Where and on what cells are run.
-        streams: Autoencoders at a time.
+        streams: Cells at a time.
     """
     if not 1 <= streams <= MOST:
         raise ValueError(f"expected 1 to {MOST} streams, got {streams}")
-    cells = in_order(cells)
-    shared = [cell for cell in cells if cell.kind == "autoencoder" and not cell.is_timing]
-    alone = [cell for cell in cells if cell not in shared]
+    # By default a GPU has 8 queues for all streams of a process; read when it is first used.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    shared = sorted(filter(can_share, cells), key=lambda cell: -estimate(cell, []).seconds)
+    alone = [cell for cell in cells if not can_share(cell)]
     waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
-    for cell in sorted(shared, key=lambda cell: -cell.settings["epochs"]):  # the longest first
+    for cell in shared:
         waiting.put(cell)
     done: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
+    number = min(streams, len(shared))
+    beside = replace(place, progress=False, shared=number > 1)
     threads = [
         threading.Thread(
             target=_work,
-            args=(waiting, done, folder, replace(place, side_by_side=True)),
+            args=(waiting, done, folder, beside),
             daemon=True,  # or else an interrupted program would wait for all cells
         )
-        for _ in range(min(streams, len(shared)))
+        for _ in range(number)
     ]
     # The setting is of the whole process, and each run would set it back when it ends.
     with matmul_precision("tf32" if _on_gpu(place) else "32"):
-        for thread in threads:
-            thread.start()
-        for _ in shared:
-            outcome = done.get()
-            if isinstance(outcome, BaseException):
-                raise outcome
-            yield outcome
+        try:
+            for thread in threads:
+                thread.start()
+            for _ in shared:
+                outcome = done.get()
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                yield outcome
+        finally:
+            _empty(waiting)
     yield from (settle(cell, folder, place) for cell in alone)
 
 
@@ -87,8 +99,16 @@ def _work(
         done.put(error)
 
 
+def _empty(waiting: queue.SimpleQueue[Cell]) -> None:
+    try:
+        while True:
+            waiting.get_nowait()
+    except queue.Empty:
+        return
+
+
 def _on_gpu(place: Workplace) -> bool:
-    return place.device == "cuda" or (place.device == "auto" and torch.cuda.is_available())
+    return accelerator(place.device) == "cuda"
 
 
 def _stream(place: Workplace) -> AbstractContextManager[object]:

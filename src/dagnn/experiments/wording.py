@@ -14,6 +14,7 @@ __all__ = [
     "column_title",
     "command",
     "difference",
+    "duration",
     "notes",
     "number",
     "place_command",
@@ -66,6 +67,13 @@ def command(view: EntryView) -> str:
 def place_command(place: PlaceView) -> str | None:
     """What makes the runs of a place again, if anything does; see :data:`NO_COMMAND`."""
     return None if place.selection is None else place.selection.command
+
+
+def duration(place: PlaceView) -> str:
+    """The seconds that the runs of a place took in all, if they had their device to themselves."""
+    if any(record.is_shared for record in place.records):
+        return "–"
+    return f"{sum(record.content['seconds'] for record in place.records):,.0f}"
 
 
 def notes(view: EntryView) -> list[str]:

@@ -54,7 +54,7 @@ class KeptRowsNorm(nn.BatchNorm1d):
         )
         with torch.no_grad():
             # An unbiased estimate from all rows becomes one from the kept ones.
-            variance = variance * ((rows - 1) / rows * count / (count - 1))
+            variance = variance * ((rows - 1) / rows * count / (count - 1).clamp(min=1))
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(variance, self.momentum)
             self.num_batches_tracked.add_(1)

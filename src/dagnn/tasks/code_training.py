@@ -241,17 +241,20 @@ def choose_device(device: str) -> torch.device:
 
 
 def _captures(run: CodeRun, module: CodeTask, device: torch.device, processes: int) -> bool:
-    """Whether steps are captured: as the run says, or wherever a model with a fused path can be."""
-    possible = _can_capture(device)
+    """Whether steps are captured: as the run says, or wherever they can be and a fused path makes
+    up for the padding."""
+    fused = module.encoder.is_fused
+    possible = _can_capture(device, fused)
     if run.captured is None:
-        return possible and processes == 1 and module.encoder.is_fused
+        return possible and processes == 1 and fused
     if run.captured and not possible:
-        raise ValueError(f"expected a CUDA device with Triton for captured steps, got {device}")
+        wanted = "a CUDA device with Triton" if fused else "a CUDA device"
+        raise ValueError(f"expected {wanted} for captured steps, got {device}")
     return run.captured
 
 
-def _can_capture(device: torch.device) -> bool:
-    return device.type == "cuda" and find_spec("triton") is not None
+def _can_capture(device: torch.device, needs_triton: bool) -> bool:
+    return device.type == "cuda" and (not needs_triton or find_spec("triton") is not None)
 
 
 def _check_split(name: str, graphs: FlatGraphs) -> None:

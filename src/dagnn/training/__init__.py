@@ -1,5 +1,6 @@
 """The fitting loop: training that can be killed, resumed, watched and reported."""
 
+from dagnn.training.bookkeeper import seed_of_step
 from dagnn.training.checkpoints import find_checkpoint, load_weights, read_checkpoint
 from dagnn.training.fit import FitResult, Plateau, fit
 from dagnn.training.guard import NonFiniteLossError
@@ -14,5 +15,6 @@ __all__ = [
     "load_weights",
     "read_checkpoint",
     "run_record",
+    "seed_of_step",
     "write_json",
 ]

@@ -67,12 +67,14 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         clip: float | None,
         seed: int,
         checkpoint_every_steps: int | None,
+        shared: bool,
         display: Display,
     ) -> None:
         self.folder, self.loader, self.config = folder, loader, config
         self.epochs, self.monitor, self.mode = epochs, monitor, mode
         self.patience, self.plateau, self.clip, self.seed = patience, plateau, clip, seed
         self.checkpoint_every_steps = checkpoint_every_steps
+        self.shared = shared
         self.display = display
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None  # the row of the best epoch
@@ -213,6 +215,7 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
                 **logged,
                 "train_seconds": self._train_seconds or self._seconds(),
                 "seconds": self._seconds(),
+                **({"shared": True} if self.shared else {}),
             }
         )
         if self.monitor not in row:

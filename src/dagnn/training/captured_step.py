@@ -16,7 +16,8 @@ from torch import Tensor
 
 __all__ = ["CapturedStep"]
 
-CAPTURING = threading.Lock()  # of all threads, one at a time
+# Captures of several threads, and whatever empties torch's cache, come one after the other.
+CAPTURING = threading.Lock()
 WARM_UP = 3  # runs before a capture, in which libraries choose and set up what they need
 
 
@@ -34,14 +35,15 @@ class CapturedStep:
     that a change reaches the captured steps; a schedule may change or replace it between steps.
 
     Args:
-        parameters: All that the step changes beside the optimizer's state, on a CUDA device: what
+        changed: All that the step changes beside the optimizer's state, on a CUDA device: what
             it trains, and buffers such as running statistics.
         optimizer: Their optimizer.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> None:
-        self._parameters, self._optimizer = list(parameters), optimizer
-        device = self._parameters[0].device
+    def __init__(self, changed: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> None:
+        self._changed, self._optimizer = list(changed), optimizer
+        device = self._changed[0].device
+        self._stream = _own_stream(device)
         self._rates = [
             torch.tensor(float(group["lr"]), device=device) for group in optimizer.param_groups
         ]
@@ -84,35 +86,34 @@ class CapturedStep:
         self, inputs: Sequence[Tensor], step: Callable[[list[Tensor]], Tensor]
     ) -> _Captured:
         kept = [tensor.clone() for tensor in inputs]
-        device = self._parameters[0].device
+        device = self._changed[0].device
         before = self._snapshot()
-        stream = _own_stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
+        self._stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(self._stream):
             for _ in range(WARM_UP):
                 step(kept)
-        torch.cuda.current_stream(device).wait_stream(stream)
+        torch.cuda.current_stream(device).wait_stream(self._stream)
         self._restore(before)
         # Gradients of the warm-up are dropped, so that the graph has its own.
         self._optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         # Other threads, such as one that makes batches, may use the device meanwhile.
         with torch.cuda.graph(
-            graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         ):
             loss = step(kept)
         return _Captured(graph, kept, loss)
 
     def _snapshot(self) -> list[tuple[Tensor, Tensor]]:
         """All that a step changes, each with a copy."""
-        tensors = self._parameters + self._state()
+        tensors = self._changed + self._state()
         return [(tensor, tensor.detach().clone()) for tensor in tensors]
 
     @torch.no_grad()
     def _restore(self, before: list[tuple[Tensor, Tensor]]) -> None:
         """Undo the warm-up, in place: the graph refers to these very tensors."""
         known = {id(tensor): copy for tensor, copy in before}
-        for tensor in self._parameters + self._state():
+        for tensor in self._changed + self._state():
             copy = known.get(id(tensor))
             if copy is None:
                 tensor.zero_()  # a state that the first step made begins with zero

@@ -18,6 +18,7 @@ from lightning.pytorch.accelerators import CUDAAccelerator
 from lightning.pytorch.strategies import Strategy
 
 from dagnn.training.bookkeeper import Bookkeeper, Plateau
+from dagnn.training.captured_step import CAPTURING
 from dagnn.training.checkpoints import AtomicCheckpointIO, load_weights, read_checkpoint
 from dagnn.training.data_parallel import GraphMeanDDP
 from dagnn.training.guard import INTERVAL
@@ -39,7 +40,7 @@ class FitResult:
         folder: Where everything is.
         history: One row per epoch: ``epoch``, ``step``, ``loss`` (mean over the training steps),
             ``learning_rate``, what validation logged, ``train_seconds`` (without validation) and
-            ``seconds``.
+            ``seconds``; ``shared`` (true) if others used the device meanwhile.
         best: The row of the epoch whose weights are in ``best.ckpt``.
         finished: Why it ended.
     """
@@ -81,6 +82,7 @@ def fit(
     devices: int = 1,
     num_nodes: int = 1,
     progress: bool = True,
+    shared: bool = False,
     checkpoint_every_steps: int | None = None,
 ) -> FitResult:
     r"""Train a module with Lightning's Trainer until the last epoch, or until it stops improving.
@@ -101,7 +103,7 @@ def fit(
       that is found as ``train.sampler.set_epoch``;
     * what is random in a step follows from torch's generators: they are seeded before every step
       from :obj:`seed`, the step's number and the rank. A module that has its own, seeded likewise
-      (:func:`~dagnn.training.bookkeeper.seed_of_step`), says so by ``has_own_generators``.
+      (:func:`dagnn.training.seed_of_step`), says so by ``has_own_generators``.
 
     **The module.** ``training_step`` returns the loss, ``validation_step`` logs its metrics with
     ``self.log(name, value, batch_size=…, sync_dist=True)``. Losses are recorded for it: logging in
@@ -153,6 +155,8 @@ def fit(
         devices: Processes on each machine, with a GPU each, unless on the CPU.
         num_nodes: Machines.
         progress: Whether to show a bar and a line per epoch on stderr.
+        shared: Whether others use the device meanwhile: the rows of these epochs say so, since
+            their times do not mean much.
         checkpoint_every_steps: Write ``last.ckpt`` also during an epoch, after so many steps.
 
     Raises:
@@ -194,6 +198,7 @@ def fit(
             clip=clip,
             seed=seed,
             checkpoint_every_steps=checkpoint_every_steps,
+            shared=shared,
             display=Display(progress and is_first(), epochs),
         )
         is_there = from_first(last.exists)
@@ -239,9 +244,11 @@ class _Gpu(CUDAAccelerator):
 
     def setup(self, trainer: Trainer) -> None:
         self.set_nvidia_flags(trainer.local_rank)
+        self.teardown()
 
     def teardown(self) -> None:
-        pass
+        with CAPTURING:
+            torch.cuda.empty_cache()
 
 
 def accelerator(device: str) -> str:

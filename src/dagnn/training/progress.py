@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -14,9 +15,43 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 __all__ = ["Display", "quiet"]
 
 
+class _Quiet:
+    """Filters and levels are the process's, so the first thread to come changes them, and the last
+    to go puts them back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._stack = ExitStack()
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._stack.enter_context(_without_announcements())
+            self._users += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._stack.close()
+
+
+_quiet = _Quiet()
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without Lightning's announcements: what a user should know is on the display."""
+    _quiet.enter()
+    try:
+        yield
+    finally:
+        _quiet.leave()
+
+
+@contextmanager
+def _without_announcements() -> Iterator[None]:
     loggers = [logging.getLogger(f"lightning.{part}") for part in ("pytorch", "fabric")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
