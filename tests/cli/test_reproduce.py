@@ -126,8 +126,17 @@ def test_import(folder: Path) -> None:
     [
         (["reproduce"], "expected what to reproduce"),
         (["reproduce", "table9"], "expected one of table1"),
-        (["reproduce", "table2", "--seeds", "0,x"], "expected seeds such as 0,1,2, got 'x'"),
-        (["reproduce", "table2", "--row", "Nobody"], "expected a row and column of table2"),
+        (
+            ["reproduce", "table2", "--seeds", "0,x"],
+            "expected seeds such as 0,1,2, below 2\\^32, got 'x'",
+        ),
+        (["reproduce", "table2", "--seeds", str(2**32)], "expected seeds such as 0,1,2, below"),
+        (
+            ["reproduce", "table2", "--row", "DAGNN", "--row", "Nobody"],
+            r"expected a row of table2 \(S-VAE, .*, DAGNN\), got 'Nobody'",
+        ),
+        (["reproduce", "table2", "--gpus", "0.5"], "expected --ray with --gpus"),
+        (["reproduce", "table2", "--device", "cuda"], "torch finds none; use --device cpu"),
         (["reproduce", "table2", "--precision", "tf32"], "runs that take --precision, got none"),
         (["reproduce", "table2", "--learning-rate", "0"], "a learning rate above 0, got 0.0"),
         (["reproduce", "--import-run", "nowhere"], "expected a folder with runs"),
@@ -147,6 +156,21 @@ def test_bad_values(option: tuple[str, object]) -> None:
     refused = run("reproduce", "table1", *option)
     assert refused.exit_code == 2
     assert option[0] in refused.stderr
+
+
+def test_folders_that_cannot_be_written(folder: Path) -> None:
+    (folder / "file").write_text("mine")
+    for option in ("--results", "--runs"):
+        with pytest.raises(ValueError, match="expected a folder to write to, got file/x: "):
+            run("reproduce", "table2", "--column", "na", "--row", "S-VAE", option, "file/x")
+    assert (folder / "file").read_text() == "mine"
+
+
+def test_a_report_of_nothing(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    with pytest.raises(ValueError, match="expected records in empty, got none; make some"):
+        run("report", "--results", "empty")
+    assert not (folder / "report.html").exists()
 
 
 def test_doctor(folder: Path) -> None:

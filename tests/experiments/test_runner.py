@@ -163,6 +163,17 @@ def test_in_processes(place: Workplace, tmp_path: Path) -> None:
         list(run_cells(cells, tmp_path / "cells", place, jobs=0))
 
 
+def test_closed_early_its_processes_end(place: Workplace, tmp_path: Path) -> None:
+    """As when a scheduler interrupts the parent alone."""
+    cells = [cell(seed, scoring=None, epochs=100_000 if seed else 1) for seed in range(3)]
+    running = run_cells(cells, tmp_path / "cells", place, jobs=2)
+    assert next(running).cell.seed == 0
+    assert multiprocessing.active_children()
+    running.close()
+    assert not multiprocessing.active_children()
+    assert len(read_records(tmp_path / "cells")) == 1
+
+
 def test_order_reads_each_data_set_once() -> None:
     cells = in_order(make_entry("table3", "paper").cells([0]))
     keys = [(c.data_kind, c.settings.get("edges"), c.settings.get("train_share")) for c in cells]

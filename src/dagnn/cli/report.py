@@ -47,7 +47,12 @@ def report(
     from dagnn.experiments.results_page import results_page
     from dagnn.training.checkpoints import write_atomically
 
+    records = read_records(folder)
+    if not records:
+        raise ValueError(
+            f"expected records in {folder}, got none; make some: dagnn reproduce table2"
+        )
     pages = {".html": html_report, ".md": results_page}
-    text = pages[out.suffix](read_records(folder))
+    text = pages[out.suffix](records)
     write_atomically(out, lambda file: file.write(text.encode()))
     results.print(str(out), markup=False, highlight=False)

@@ -33,7 +33,7 @@ def reproduce(
         ),
     ] = None,
     preset: Annotated[
-        Preset, typer.Option(help="quick: small, half an hour for all on two cores.")
+        Preset, typer.Option(help="quick: small, all of it within half an hour on two cores.")
     ] = Preset.quick,
     seeds: Annotated[
         str | None,
@@ -128,7 +128,7 @@ def reproduce(
 
     - `dagnn reproduce table1 --preset paper --column tok-15 --epochs 12 --precision bf16`
 
-    - `dagnn reproduce all --preset paper --column na --streams 8`
+    - `dagnn reproduce all --preset paper --column na --streams 5`
 
     - `dagnn reproduce all --preset paper --ray auto --gpus 0.5`
     """
@@ -171,12 +171,18 @@ def reproduce(
     if dry_run:
         _show_plan(cells, records, place.data, as_json)
         return
+    if gpus and ray is None:
+        raise ValueError("expected --ray with --gpus, which are shares of its workers")
     if streams is not None:
         _check_streams(cells, device, jobs, ray)
+    if device is Device.cuda and not _on_gpu(device):
+        raise ValueError("expected a CUDA device, but torch finds none; use --device cpu")
     ready, outcomes = with_data(cells, place.data)
     for reason, count in Counter(outcome.reason for outcome in outcomes).items():
         messages.print(f"no data for {count} of {len(cells)} runs: {reason}", style="yellow",
                        markup=False, highlight=False, soft_wrap=True)  # fmt: skip
+    for place_to_write in (folder, runs) if ready else ():
+        _check_writable(place_to_write)
     if ray is not None and ready:
         running = run_on_ray(ready, folder, place, address=ray, gpus=gpus)
     elif streams is not None:
@@ -184,7 +190,10 @@ def reproduce(
     else:
         running = run_cells(ready, folder, place, workers)
     if ready:
-        messages.print(f"{len(ready)} runs; records in {folder}", markup=False, highlight=False)
+        runs_word = "run" if len(ready) == 1 else "runs"
+        messages.print(
+            f"{len(ready)} {runs_word}; records in {folder}", markup=False, highlight=False
+        )
     for number, outcome in enumerate(running, 1):
         outcomes.append(outcome)
         _tell(outcome, number, len(ready))
@@ -194,9 +203,20 @@ def reproduce(
 
 
 def _seed(word: str) -> int:
-    if not word.strip().isdigit():
-        raise ValueError(f"expected seeds such as 0,1,2, got {word!r}")
+    if not word.strip().isdigit() or int(word) >= 2**32:
+        raise ValueError(f"expected seeds such as 0,1,2, below 2^32, got {word!r}")
     return int(word)
+
+
+def _check_writable(folder: Path) -> None:
+    import os
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"expected a folder to write to, got {folder}: {error}") from error
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"expected a folder to write to, got {folder}, which is read-only")
 
 
 def _check_streams(cells: list[Cell], device: Device, jobs: int | None, ray: str | None) -> None:

@@ -66,7 +66,10 @@ SeedOption = Annotated[int, typer.Option(min=0, help="Of weights, order and nois
 EpochsOption = Annotated[int | None, typer.Option(min=1, rich_help_panel=SETTINGS)]
 BatchOption = Annotated[int | None, typer.Option("--batch-size", min=1, rich_help_panel=SETTINGS)]
 RateOption = Annotated[
-    float | None, typer.Option(min=0, help="Adam's at the start.", rich_help_panel=SETTINGS)
+    float | None,
+    typer.Option(
+        "--learning-rate", "--rate", help="Adam's at the start.", rich_help_panel=SETTINGS
+    ),
 ]
 HiddenOption = Annotated[
     int | None, typer.Option(min=1, help="Width of the states.", rich_help_panel=SETTINGS)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,7 @@ def run_cells(
     for _attempt in range(RESTARTS + 1):
         lost = []
         pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (threads,))
+        before = set(active_children())
         try:
             futures = {pool.submit(settle, cell, folder, place): cell for cell in cells}
             for future in as_completed(futures):
@@ -119,8 +120,12 @@ def run_cells(
                     yield future.result()
                 except BrokenProcessPool:
                     lost.append(futures[future])
+        except BaseException:  # interrupted: nobody waits for what runs, and it can go on later
+            for process in set(active_children()) - before:
+                process.terminate()
+            raise
         finally:
-            pool.shutdown(cancel_futures=True)  # when interrupted, the rest does not begin
+            pool.shutdown(cancel_futures=True)  # then the rest does not begin
         if not lost:
             return
         cells = lost

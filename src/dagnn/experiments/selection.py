@@ -82,17 +82,32 @@ class Selection:
         Raises:
             ValueError: If there are none, or none that takes one of the options.
         """
+        self._check_names(rates)
         entries = [self._entry(name, rates) for name in self.names]
         cells = {cell.id: cell for entry in entries for cell in entry.cells(self.seeds)}
         if not cells:
-            rows, columns = " ".join(self.rows), " ".join(self.columns)
-            raise ValueError(f"expected a row and column of {self.name}, got {rows} {columns}")
+            raise ValueError(
+                f"expected rows and columns of {self.name} that meet, got {', '.join(self.rows)} "
+                f"and {', '.join(self.columns)}"
+            )
         for option in self.options:
             if not any(option in cell.options for cell in cells.values()):
                 raise ValueError(
                     f"expected runs that take {_flag(option)}, got none: {TAKERS[option]}"
                 )
         return list(cells.values())
+
+    def _check_names(self, rates: Rates | None) -> None:
+        """One that is misspelt beside others would just be missing."""
+        entries = [make_entry(name, self.preset, rates) for name in self.names]
+        for what, given in (("row", self.rows), ("column", self.columns)):
+            known = dict.fromkeys(name for e in entries for name in getattr(e, f"{what}s"))
+            for name in given:
+                one = {f"{what}s": (name,)}
+                if not any(e.only(one.get("rows"), one.get("columns")).places for e in entries):
+                    raise ValueError(
+                        f"expected a {what} of {self.name} ({', '.join(known)}), got {name!r}"
+                    )
 
     def _entry(self, name: str, rates: Rates | None) -> Entry:
         entry = make_entry(name, self.preset, rates).only(self.rows, self.columns)

@@ -84,6 +84,11 @@ def train_code(
         _check_split(name, getattr(data, name))
     folder = Path(folder)
     where = choose_device(device)
+    if run.precision == "tf32" and where.type == "cpu":
+        raise ValueError(
+            "expected a GPU for the precision 'tf32', which its matrix units have, got the CPU; "
+            "use '32'"
+        )
     train = _resident(_sample(data.train, run.train_limit, run.seed), where)
     valid = _resident(_sample(data.valid, run.valid_limit, run.seed), where)
     module = _make_task(run, data)

@@ -20,6 +20,7 @@ from dagnn.training.processes import add_up
 __all__ = ["INTERVAL", "EpochLosses", "NonFiniteLossError"]
 
 INTERVAL = 50
+SHOWN = 20  # graphs in the message of an error
 
 
 class NonFiniteLossError(ValueError):
@@ -46,7 +47,7 @@ class NonFiniteLossError(ValueError):
     ) -> None:
         self.step, self.epoch, self.batch, self.graphs = step, epoch, batch, graphs
         self._arguments = loss, step, epoch, batch, graphs, saved, later
-        which = "" if graphs is None else f", graphs {', '.join(map(str, graphs))}"
+        which = "" if graphs is None else f", graphs {_few(graphs)}"
         when = f", as it was {later} steps later" if later else ""
         super().__init__(
             f"expected a finite loss, got {loss} in step {step} (epoch {epoch}, batch {batch}"
@@ -56,6 +57,12 @@ class NonFiniteLossError(ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return NonFiniteLossError, self._arguments  # so that it can leave its process
+
+
+def _few(graphs: list[int]) -> str:
+    words = ", ".join(map(str, graphs[:SHOWN]))
+    more = len(graphs) - SHOWN
+    return f"{words} and {more} more" if more > 0 else words
 
 
 class EpochLosses:
