@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dagnn.autoencoders.dense import has_kernels, kernels
+from dagnn.autoencoders.dense import kernels
 from dagnn.autoencoders.gru import gru_backward, gru_forward
 
-__all__ = ["BLOCKED", "attention_gru_sweep"]
+__all__ = ["BLOCKED", "attention_gru_sweep", "fused_attention_gru_sweep"]
 
 BLOCKED = -1e30  # a score that no softmax hears; finite, since without edges all are blocked
 
@@ -35,12 +35,12 @@ class _Sweep(torch.autograd.Function):
         ctx: Any,
         inner: Tensor,
         edge: Tensor,
-        place: Tensor,
         first: Tensor,
         weight: Tensor,
         bias: Tensor,
         key: Tensor,
-    ) -> Tensor:
+        place: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         n, size, _ = inner.shape
         h = inner.new_zeros(n, size, weight.size(1))
         by_graph = h.transpose(0, 1)  # [B, n, H]
@@ -61,17 +61,19 @@ class _Sweep(torch.autograd.Function):
             steps.append((message, saved))
         ctx.steps, ctx.weights = steps, weights
         ctx.save_for_backward(h, weight, key)
-        return h
+        ctx.set_materialize_grads(False)
+        return h, score + place.unsqueeze(1)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, h_grad: Tensor | None, score_grad: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         h, weight, key = ctx.saved_tensors
-        n, size, hidden = h.shape
+        n, _, hidden = h.shape
         by_graph = h.transpose(0, 1)  # [B, n, H]
-        grad = grad.clone(memory_format=torch.contiguous_format)
+        grad, score = _own_copies(h, h_grad, score_grad)
         grad_by_graph = grad.transpose(0, 1)
-        score = grad.new_zeros(n, size)
         inner, gates = [], []
         for v in reversed(range(n)):
             # The state and the score of v are heard by later nodes alone, whose turn is over.
@@ -84,8 +86,8 @@ class _Sweep(torch.autograd.Function):
                 alpha = ctx.weights[v - 1]  # [B, v + 1]
                 # Alone, the own place has a weight of one, and no gradient of its score.
                 alpha_grad = torch.bmm(by_graph[:, : v + 1], message.unsqueeze(2)).squeeze(2)
-                score_grad = torch._softmax_backward_data(alpha_grad, alpha, -1, alpha.dtype)
-                score[: v + 1].add_(score_grad.t())
+                from_v = torch._softmax_backward_data(alpha_grad, alpha, -1, alpha.dtype)
+                score[: v + 1].add_(from_v.t())
                 before = alpha[:, :v].unsqueeze(2)
                 grad_by_graph[:, :v].baddbmm_(before, message.unsqueeze(1))
         all_gates = torch.cat(gates[::-1])  # [n B, 3H]
@@ -93,67 +95,92 @@ class _Sweep(torch.autograd.Function):
         return (
             torch.stack(inner[::-1]),
             None,
-            score.sum(1),
             message,
             all_gates.t() @ messages,
             all_gates.sum(0),
             h.view(-1, hidden).t() @ score.view(-1),
+            score.sum(1),
         )
 
 
 class _FusedSweep(torch.autograd.Function):
-    """The same in float32, by kernels of our own."""
+    """The same in float32, by kernels of our own, for several sides: ``[S, …]`` each."""
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Tensor) -> Tensor:
-        inner, *rest = (tensor.contiguous() for tensor in arguments)
-        swept = kernels().attention_forward(inner, *rest)
-        weight, key = rest[3], rest[5]
+    def forward(
+        ctx: Any, inner: Tensor, edge: Tensor, first: Tensor | None, *weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        inner, edge = inner.contiguous(), edge.contiguous()
+        weight, bias, key, place = (tensor.contiguous() for tensor in weights)
+        swept = kernels("dense").attention_forward(inner, edge, first, weight, bias, key, place)
         ctx.save_for_backward(*swept, inner, weight, key)
-        return swept.h
+        ctx.with_first = first is not None
+        ctx.set_materialize_grads(False)
+        return swept.h, swept.score
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, h_grad: Tensor | None, score_grad: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         *swept, inner, weight, key = ctx.saved_tensors
-        swept = kernels().AttentionSwept(*swept)
-        grad = grad.clone(memory_format=torch.contiguous_format)
-        inner_grad, gates, first, scores = kernels().attention_backward(
-            grad, swept, inner, weight, key
+        swept = kernels("dense").AttentionSwept(*swept)
+        grad, score = _own_copies(swept.h, h_grad, score_grad)
+        inner_grad, gates, first = kernels("dense").attention_backward(
+            grad, score, swept, inner, weight, key, ctx.with_first
         )
-        score = scores.sum(0).t()  # [n, B]
-        gates, hidden = gates.flatten(0, 1), weight.size(1)
+        gates = gates.flatten(1, 2)  # [S, n B, 3H]
+        by_state = torch.bmm(score.flatten(1).unsqueeze(1), swept.h.flatten(1, 2))
         return (
             inner_grad,
             None,
-            score.sum(1),
             first,
-            gates.t() @ swept.message.view(-1, hidden),
-            gates.sum(0),
-            swept.h.view(-1, hidden).t() @ score.reshape(-1),
+            torch.bmm(gates.mT, swept.message.flatten(1, 2)),
+            gates.sum(1),
+            by_state.squeeze(1),
+            score.sum(2),
         )
+
+
+def _own_copies(
+    h: Tensor, h_grad: Tensor | None, score_grad: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the states ``[…, H]`` and of their scores ``[…]``, to be added to."""
+    form = {"memory_format": torch.contiguous_format}
+    return (
+        torch.zeros_like(h) if h_grad is None else h_grad.clone(**form),
+        h.new_zeros(h.shape[:-1]) if score_grad is None else score_grad.clone(**form),
+    )
 
 
 def attention_gru_sweep(
     inner: Tensor,
     edge: Tensor,
-    place: Tensor,
     first: Tensor,
     weight: Tensor,
     bias: Tensor,
     key: Tensor,
-) -> Tensor:
-    """States of all nodes. ``[n, B, H]``
+    place: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """States of all nodes ``[n, B, H]``, and how they score with a successor ``[n, B]``.
 
     Args:
         inner: The input's part of the gates, with its bias. ``[n, B, 3H]``
         edge: ``edge[b, v, u]`` is 1 for an edge from ``u`` to ``v``, otherwise 0. ``[B, n, n]``
-        place: The score of a place. ``[n]``
         first: The message of node 0. ``[B, H]``
         weight: The recurrent weight of the GRU. ``[3H, H]``
         bias: Its bias. ``[3H]``
         key: The weight of the score of a state. ``[H]``
+        place: The score of a place. ``[n]``
     """
-    sweep = _FusedSweep if has_kernels(inner) else _Sweep
-    out: Tensor = sweep.apply(inner, edge, place, first, weight, bias, key)
-    return out
+    h, score = _Sweep.apply(inner, edge, first, weight, bias, key, place)
+    return h, score
+
+
+def fused_attention_gru_sweep(
+    inner: Tensor, edge: Tensor, first: Tensor | None, *weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """As :func:`attention_gru_sweep`, on a GPU in float32, for several sides with weights of their
+    own: everything is ``[S, …]``. Without :obj:`first` it is zero."""
+    h, score = _FusedSweep.apply(inner, edge, first, *weights)
+    return h, score

@@ -6,13 +6,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
+from torch.nn.functional import one_hot
 
 from dagnn.autoencoders import dense
 from dagnn.autoencoders.dag_layer import DagLayer, Offer
 from dagnn.autoencoders.dense import choose, one_hot_types, toss
+from dagnn.autoencoders.edge_logits import edge_logits
+from dagnn.autoencoders.elbo import graph_likelihood
 from dagnn.autoencoders.growing import GrowingDags
-from dagnn.autoencoders.heads import mlp, type_terms
+from dagnn.autoencoders.heads import mlp
 from dagnn.datasets.small_dags import INPUT, SmallDags
 
 __all__ = ["DagDecoder"]
@@ -50,7 +52,7 @@ class DagDecoder(nn.Module):
     """
 
     pair_v: Tensor
-    pair_u: Tensor
+    pairs: Tensor
     later: Tensor
 
     def __init__(
@@ -83,11 +85,11 @@ class DagDecoder(nn.Module):
         v, u = torch.tril_indices(max_nodes, max_nodes, -1).unbind()
         place = torch.arange(max_nodes - 1)
         order = torch.argsort(v * max_nodes + (max_nodes - u))  # u from the newest node back
-        self.register_buffer("pair_v", v[order], persistent=False)  # [P]
-        self.register_buffer("pair_u", u[order], persistent=False)  # [P]
-        self.register_buffer(
-            "later", place > u[order].unsqueeze(-1), persistent=False
-        )  # [P, n - 1]
+        v, u = v[order], u[order]
+        pairs = (v * max_nodes + u).unsqueeze(0)
+        self.register_buffer("pair_v", v, persistent=False)  # [P]
+        self.register_buffer("pairs", pairs, persistent=False)  # [1, P]
+        self.register_buffer("later", place > u.unsqueeze(-1), persistent=False)  # [P, n - 1]
 
     def log_likelihood(self, h0: Tensor, graphs: SmallDags) -> Tensor:
         """Of each graph, all decisions at once. ``[B]``"""
@@ -96,43 +98,42 @@ class DagDecoder(nn.Module):
         edge, below = graphs.adjacency[:, :-1, :-1].to(h0.dtype), types[:-1]
         offers: list[Offer] = []
         for layer in self._layers:
-            below = layer.sweep(below, edge, types[:-1], first=h0)  # [n - 1, B, H]
-            offers.append(layer.offer(below, types[:-1]))
+            below, offer = layer.sweep_and_offer(below, edge, types[:-1], h0)  # [n - 1, B, H]
+            offers.append(offer)
         known = below.cumsum(0) if self.types_see_sum else below
-        type_logits = self.type_head(known)  # [n - 1, B, T]
-        return type_terms(type_logits, graphs) + self._edge_terms(h0, below, offers, types, graphs)
+        edge_logits = self._edge_logits(h0, below, offers, types, graphs).unsqueeze(1)
+        return graph_likelihood(self.type_head(known), edge_logits, graphs, self.pairs)
 
-    def _edge_terms(
+    def _edge_logits(
         self, h0: Tensor, h: Tensor, offers: list[Offer], types: Tensor, graphs: SmallDags
     ) -> Tensor:
-        """Log-probabilities of all edges and non-edges, summed. ``[B]``"""
+        """Of all edges and non-edges. ``[B, P]``"""
+        x = types.transpose(0, 1).index_select(1, self.pair_v).flatten(0, 1)  # [B P, T]
+        receivers = self._receivers(x, offers, graphs).view(len(h0), len(self.pair_v), -1)
+        senders = self.edge_from(h)  # [n - 1, B, 4H]
+        if self.edge_start is not None:
+            senders = senders + self.edge_start(h0)
+        return edge_logits(receivers, senders, self.edge_out, self.pairs)
+
+    def _receivers(self, x: Tensor, offers: list[Offer], graphs: SmallDags) -> Tensor:
+        """The product of W_1 with the partial states of all pairs, whose types are ``x``
+        ``[B P, T]``. ``[B P, 4H]``"""
+        layers = list(zip(self._layers, offers, strict=True))
+        if dense.has_kernels(x):
+            messages = [layer.gather_pairs(offer, graphs, self.pairs) for layer, offer in layers]
+            return self.edge_to(self._grow(x, [m.flatten(0, 1) for m in messages])[-1])
         into = graphs.adjacency[..., :-1].index_select(1, self.pair_v)  # [B, P, n - 1]
         sets = into & self.later  # the edges that are known at each decision
-        x = types.transpose(0, 1).index_select(1, self.pair_v).flatten(0, 1)  # [B P, T]
-        messages = [
-            layer.gather(offer, sets.to(h.dtype)).flatten(0, 1)  # [B P, H]
-            for layer, offer in zip(self._layers, offers, strict=True)
-        ]
-        if dense.has_static_shapes(h0):
-            to = self.edge_to(self._grow(x, messages)[-1])
-        else:
-            share = _share(sets, graphs.types.index_select(1, self.pair_v), self.num_types)
-            empty = torch.eye(self.num_types, dtype=h.dtype, device=h.device)
-            none = h.new_zeros(self.num_types, self.hidden_channels)
-            messages = [share.rows(none, message) for message in messages]
-            distinct = self._grow(share.rows(empty, x), messages)[-1]  # [R, H]
-            to = self.edge_to(distinct).index_select(0, share.row)
-        sizes = into.shape[:2]
-        to = to.view(*sizes, -1)
-        if self.edge_start is not None:
-            to = to + self.edge_start(h0).unsqueeze(1)
-        # The rows of W_1 h_u by a product with a one-hot matrix, added on the way.
-        sender = one_hot(self.pair_u, len(h)).to(h.dtype).expand(sizes[0], -1, -1)
-        hidden = torch.baddbmm(to, sender, self.edge_from(h).transpose(0, 1)).relu()
-        logits = self.edge_out(hidden).squeeze(-1)  # [B, P]
-        true = into.gather(2, self.pair_u.expand(sizes).unsqueeze(-1)).squeeze(-1)
-        loss = binary_cross_entropy_with_logits(logits, true.to(h.dtype), reduction="none")
-        return -(loss * (self.pair_v < graphs.num_nodes.unsqueeze(-1))).sum(-1)
+        mask = sets.to(x.dtype)
+        messages = [layer.gather(offer, mask).flatten(0, 1) for layer, offer in layers]  # [B P, H]
+        if dense.has_static_shapes(x):
+            return self.edge_to(self._grow(x, messages)[-1])
+        share = _share(sets, graphs.types.index_select(1, self.pair_v), self.num_types)
+        empty = torch.eye(self.num_types, dtype=x.dtype, device=x.device)
+        none = x.new_zeros(self.num_types, self.hidden_channels)
+        messages = [share.rows(none, message) for message in messages]
+        distinct = self._grow(share.rows(empty, x), messages)[-1]  # [R, H]
+        return self.edge_to(distinct).index_select(0, share.row)
 
     @property
     def _layers(self) -> list[DagLayer]:

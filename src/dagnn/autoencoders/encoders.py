@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dagnn.autoencoders.dag_layer import DagLayer
-from dagnn.autoencoders.dense import at_last_node, flip, one_hot_types
+from dagnn.autoencoders.dag_layer import DagLayer, sweep_both
+from dagnn.autoencoders.dense import at_last_node, flip, one_hot_types, sum_inner
 from dagnn.datasets.small_dags import SmallDags
 
 __all__ = ["ConvolutionEncoder", "DAGNNEncoder", "DVAEEncoder"]
@@ -68,12 +68,17 @@ class DAGNNEncoder(nn.Module):
         """Graph vectors. ``[B, H]``"""
         x = one_hot_types(graphs, self.lin.weight.dtype)
         edge = graphs.adjacency.to(x.dtype)
-        states = _states(self.layers, x, edge, False)
-        pooled = [self._pool(states, graphs, False)]
-        if self.reverse_layers is not None:
-            states = _states(self.reverse_layers, x.flip(0), flip(edge), True)
-            pooled.append(self._pool(states, graphs, True))
-        out: Tensor = self.lin(torch.cat(pooled, -1))
+        if self.reverse_layers is None:
+            states = [x]
+            for layer in self.layers:
+                assert isinstance(layer, DagLayer)
+                states.append(layer.sweep(states[-1], edge, x))
+            pooled = self._pool(states, graphs, False)
+        else:
+            there, back = _both_ways(self.layers, self.reverse_layers, x, edge)
+            directions = self._pool(there, graphs, False), self._pool(back, graphs, True)
+            pooled = torch.cat(directions, -1)
+        out: Tensor = self.lin(pooled)
         return out
 
     def _pool(self, states: list[Tensor], graphs: SmallDags, reverse: bool) -> Tensor:
@@ -114,15 +119,17 @@ class DVAEEncoder(nn.Module):
         """Graph vectors. ``[B, H]``"""
         x = one_hot_types(graphs, next(self.parameters()).dtype)
         edge = graphs.adjacency.to(x.dtype)
-        h = self.layer.sweep(x, edge, x)
-        state = _sum_inner(h, graphs) if self.by_type else at_last_node(h, graphs)
         if self.reverse_layer is None:
-            return state
+            return self._pool(self.layer.sweep(x, edge, x), graphs)
         assert self.lin is not None
-        h = self.reverse_layer.sweep(x.flip(0), flip(edge), x.flip(0), reverse=True)
-        reverse = _sum_inner(h.flip(0), graphs) if self.by_type else h[-1]
-        out: Tensor = self.lin(torch.cat([state, reverse], -1))
+        both = x, x.flip(0)
+        h, back = sweep_both((self.layer, self.reverse_layer), both, _with_flipped(edge), both)
+        reverse = sum_inner(back.flip(0), graphs) if self.by_type else back[-1]
+        out: Tensor = self.lin(torch.cat([self._pool(h, graphs), reverse], -1))
         return out
+
+    def _pool(self, h: Tensor, graphs: SmallDags) -> Tensor:
+        return sum_inner(h, graphs) if self.by_type else at_last_node(h, graphs)
 
 
 class ConvolutionEncoder(nn.Module):
@@ -145,27 +152,30 @@ class ConvolutionEncoder(nn.Module):
         """Graph vectors. ``[B, H]``"""
         dtype = next(self.parameters()).dtype
         h = one_hot_types(graphs, dtype).transpose(0, 1)  # [B, n, T]
-        adjacency = graphs.adjacency.to(dtype)
-        with_self = adjacency + torch.eye(graphs.max_nodes, dtype=dtype, device=h.device)
-        received, sent = ((adjacency.sum(d, keepdim=True) + 1).rsqrt() for d in (2, 1))
-        edge = received * with_self * sent  # [B, n, n]
+        with_self = graphs.adjacency.to(dtype)
+        with_self.diagonal(dim1=1, dim2=2).fill_(1)
+        received, sent = (with_self.sum(d, keepdim=True) for d in (2, 1))
+        edge = with_self * (received * sent).rsqrt()  # [B, n, n]
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
-            h = torch.baddbmm(layer.bias, edge, h @ layer.weight.t()).relu()
-        return _sum_inner(h.transpose(0, 1), graphs)
+            h = layer(torch.bmm(edge, h)).relu()
+        return sum_inner(h.transpose(0, 1), graphs)
 
 
-def _sum_inner(h: Tensor, graphs: SmallDags) -> Tensor:
-    """The sum of states ``[n, B, H]`` over all nodes but the input and the output. ``[B, H]``"""
-    place = torch.arange(graphs.max_nodes, device=h.device).unsqueeze(-1)
-    inner = (place > 0) & (place < graphs.num_nodes - 1)  # [n, B]
-    return torch.bmm(inner.t().unsqueeze(1).to(h.dtype), h.transpose(0, 1)).squeeze(1)
+def _both_ways(
+    layers: nn.ModuleList, reverse_layers: nn.ModuleList, x: Tensor, edge: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The input and the states of every layer, for DAGs and their reverses. ``[n, B, …]`` each"""
+    below = types = x, x.flip(0)
+    edges = _with_flipped(edge)
+    there, back = [below[0]], [below[1]]
+    for pair in zip(layers, reverse_layers, strict=True):
+        below = sweep_both(pair, below, edges, types)  # type: ignore[arg-type]
+        there.append(below[0])
+        back.append(below[1])
+    return there, back
 
 
-def _states(layers: nn.ModuleList, x: Tensor, edge: Tensor, reverse: bool) -> list[Tensor]:
-    """The input and the states of every layer. ``[n, B, …]`` each"""
-    states = [x]
-    for layer in layers:
-        assert isinstance(layer, DagLayer)
-        states.append(layer.sweep(states[-1], edge, x, reverse=reverse))
-    return states
+def _with_flipped(edge: Tensor) -> Tensor:
+    """The masks of DAGs and of their reverses. ``[2, B, n, n]``"""
+    return torch.stack([edge, flip(edge)])

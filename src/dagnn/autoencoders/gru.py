@@ -1,4 +1,5 @@
-r"""The elementwise part of a GRU, forward and backward, with the products left to the caller.
+r"""A GRU cell in parts: the elementwise one, forward and backward, alone or with the message's
+product; the input's is left to the caller.
 
 With :math:`i = W_{ih} x + b_{ih}` and :math:`g = W_{hh} m + b_{hh}`, ``[B, 3H]`` each:
 
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["gru", "gru_backward", "gru_forward"]
+__all__ = ["gru", "gru_backward", "gru_forward", "gru_update"]
 
 Saved = tuple[Tensor, ...]
 
@@ -73,3 +74,27 @@ def gru(inner: Tensor, gates: Tensor, message: Tensor) -> Tensor:
     flat = (tensor.reshape(-1, tensor.size(-1)) for tensor in (inner, gates, message))
     out: Tensor = _GRU.apply(*flat)
     return out.view(shape)
+
+
+class _Update(torch.autograd.Function):
+    """One function, so that the gradient of a message is one sum."""
+
+    @staticmethod
+    def forward(ctx: Any, inner: Tensor, message: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        h, saved = gru_forward(inner, torch.addmm(bias, message, weight.t()), message)
+        ctx.save_for_backward(message, weight, *saved)
+        return h
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        message, weight, *saved = ctx.saved_tensors
+        inner, gates, through = gru_backward(grad, tuple(saved))
+        return inner, through.addmm_(gates, weight), gates.t() @ message, gates.sum(0)
+
+
+def gru_update(inner: Tensor, message: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """States ``[…, H]`` from ``inner`` ``[…, 3H]`` and ``message`` ``[…, H]``, with the recurrent
+    weight ``[3H, H]`` and its bias ``[3H]``."""
+    out: Tensor = _Update.apply(inner.flatten(0, -2), message.flatten(0, -2), weight, bias)
+    return out.view(message.shape)

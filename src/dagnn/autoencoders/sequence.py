@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, linear, one_hot
+from torch.nn.functional import linear, one_hot
 
-from dagnn.autoencoders.dense import at_last_node, choose, one_hot_types, toss
+from dagnn.autoencoders.dense import at_last_node, choose, node_rows, toss
+from dagnn.autoencoders.elbo import graph_likelihood
 from dagnn.autoencoders.growing import GrowingDags
-from dagnn.autoencoders.gru import gru
-from dagnn.autoencoders.heads import mlp, type_terms
+from dagnn.autoencoders.gru import gru_update
+from dagnn.autoencoders.gru_chain import gru_chain
+from dagnn.autoencoders.heads import mlp
 from dagnn.datasets.small_dags import SmallDags
 
 __all__ = ["RowByRowDecoder", "SequenceDecoder", "SequenceEncoder"]
@@ -26,14 +28,15 @@ class SequenceEncoder(nn.Module):
 
     def forward(self, graphs: SmallDags) -> Tensor:
         """Graph vectors. ``[B, H]``"""
-        rows = _rows(graphs, self.cell.weight_ih.dtype)
-        start = rows.new_zeros(len(graphs), self.out_channels)
-        return at_last_node(_run(self.cell, _inner(self.cell, rows), start), graphs)
+        rows = node_rows(graphs, self.cell.weight_ih.dtype)
+        return at_last_node(_run(self.cell, _inner(self.cell, rows)), graphs)
 
 
 class SequenceDecoder(nn.Module):
     r"""The decoder of S-VAE: a GRU that is fed :math:`h_0` at every step, and from its states
     :math:`s_1, \dots, s_{n-1}` the types and all edge bits of nodes :math:`1, \dots, n-1`."""
+
+    pairs: Tensor
 
     def __init__(self, num_types: int, max_nodes: int, hidden_channels: int) -> None:
         super().__init__()
@@ -43,12 +46,15 @@ class SequenceDecoder(nn.Module):
         self.cell = nn.GRUCell(hidden_channels, hidden_channels)
         self.type_head = mlp(hidden_channels, 2 * hidden_channels, num_types)
         self.edge_head = mlp(hidden_channels, 4 * hidden_channels, max_nodes - 1)
+        place = torch.arange(max_nodes)
+        pairs = place[1:, None] * max_nodes + place[:-1]  # [n - 1, n - 1]
+        self.register_buffer("pairs", pairs, persistent=False)
 
     def log_likelihood(self, h0: Tensor, graphs: SmallDags) -> Tensor:
         """Of each graph, all decisions at once. ``[B]``"""
         states = self._states(h0)
         types, edges = self.type_head(states), self.edge_head(states)
-        return type_terms(types, graphs) + _edge_terms(edges, graphs)
+        return graph_likelihood(types, edges.transpose(0, 1), graphs, self.pairs)
 
     def generate(
         self, h0: Tensor, stochastic: bool, generator: torch.Generator | None
@@ -65,13 +71,22 @@ class SequenceDecoder(nn.Module):
     def _states(self, h0: Tensor) -> Tensor:
         """``[n - 1, B, H]``"""
         inner = _inner(self.cell, h0).expand(self.max_nodes - 1, -1, -1)
-        return _run(self.cell, inner, torch.zeros_like(h0))
+        return _run(self.cell, inner)
 
 
 class RowByRowDecoder(nn.Module):
     r"""The decoder of GraphRNN: a GRU over nodes, fed with the row of the node before and started
     at :math:`h_0`, whose state gives the type; and a GRU over edges, started at that state and fed
-    with the bit before, that gives the bits of the node's edges from nodes 0, 1, … one by one."""
+    with the bit before, that gives the bits of the node's edges from nodes 0, 1, … one by one.
+
+    Given the graph, the GRU over edges walks all nodes together: in step :math:`u` those after
+    :math:`u`, which ask for the edge from it.
+    """
+
+    pairs: Tensor
+    before: Tensor
+    scale: Tensor
+    shift: Tensor
 
     def __init__(self, num_types: int, max_nodes: int, hidden_channels: int) -> None:
         super().__init__()
@@ -82,21 +97,27 @@ class RowByRowDecoder(nn.Module):
         self.edge_cell = nn.GRUCell(1, hidden_channels)
         self.type_head = mlp(hidden_channels, 2 * hidden_channels, num_types)
         self.edge_head = mlp(hidden_channels, 2 * hidden_channels, 1)
+        u, v = torch.triu_indices(max_nodes - 1, max_nodes, 1)  # step by step, [P]
+        asks_more = u > 0
+        before = v * max_nodes + (u - 1).clamp(min=0)
+        self.register_buffer("pairs", (v * max_nodes + u).unsqueeze(0), persistent=False)  # [1, P]
+        self.register_buffer("before", before, persistent=False)  # [P] the pair before, if any
+        # From a bit to what is fed: 1 and -1, so that 0 is left for "no bit before".
+        self.register_buffer("scale", 2.0 * asks_more.unsqueeze(-1), persistent=False)  # [P, 1]
+        self.register_buffer("shift", -1.0 * asks_more.unsqueeze(-1), persistent=False)
 
     def log_likelihood(self, h0: Tensor, graphs: SmallDags) -> Tensor:
         """Of each graph, all decisions at once. ``[B]``"""
-        rows = _rows(graphs, h0.dtype)[:-1]
+        n, size = self.max_nodes, len(h0)
+        rows = node_rows(graphs, h0.dtype)[:-1]
         states = _run(self.node_cell, _inner(self.node_cell, rows), h0)  # [n - 1, B, H]
-        before = _signs(graphs.adjacency.transpose(0, 1)[1:]).to(h0.dtype)  # [n - 1, B, n]
-        logits = []
-        h, fed = states, torch.zeros_like(states[..., :1])
-        for u in range(self.max_nodes - 1):
-            h = _step(self.edge_cell, _inner(self.edge_cell, fed), h)
-            logit = self.edge_head(h).squeeze(-1)  # [n - 1 - u, B]
-            logits.append(nn.functional.pad(logit, (0, 0, u, 0)))
-            h, fed = h[1:], before[u + 1 :, :, u : u + 1]  # node u + 1 has no further bit
-        edges = torch.stack(logits, -1)
-        return type_terms(self.type_head(states), graphs) + _edge_terms(edges, graphs)
+        bits = graphs.adjacency.flatten(1).t().index_select(0, self.before)  # [P, B]
+        fed = torch.addcmul(self.shift, bits.to(h0.dtype), self.scale).view(-1, 1)
+        sizes = [later * size for later in range(n - 1, 0, -1)]
+        inner = _inner(self.edge_cell, fed)
+        asking = gru_chain(self.edge_cell, inner, states.flatten(0, 1), sizes)  # [P B, H]
+        edges = self.edge_head(asking).view(-1, size).t().unsqueeze(1)  # [B, 1, P]
+        return graph_likelihood(self.type_head(states), edges, graphs, self.pairs)
 
     def generate(
         self, h0: Tensor, stochastic: bool, generator: torch.Generator | None
@@ -122,12 +143,6 @@ class RowByRowDecoder(nn.Module):
         return growing.finish()
 
 
-def _rows(graphs: SmallDags, dtype: torch.dtype) -> Tensor:
-    """Types and bits of edges from all nodes but the last. ``[n, B, T + n - 1]``"""
-    bits = graphs.adjacency.transpose(0, 1)[..., :-1].to(dtype)
-    return torch.cat([one_hot_types(graphs, dtype), bits], -1)
-
-
 def _signs(bits: Tensor) -> Tensor:
     """1 and −1, so that 0 is left for "no bit before"."""
     return 2 * bits.long() - 1
@@ -142,23 +157,11 @@ def _inner(cell: nn.GRUCell, x: Tensor) -> Tensor:
 
 
 def _step(cell: nn.GRUCell, inner: Tensor, h: Tensor) -> Tensor:
-    return gru(inner, linear(h, cell.weight_hh, cell.bias_hh), h)
+    return gru_update(inner, h, cell.weight_hh, cell.bias_hh)
 
 
-def _run(cell: nn.GRUCell, inner: Tensor, h: Tensor) -> Tensor:
-    """States of a GRU over ``inner`` ``[k, B, 3H]`` from ``h`` ``[B, H]``. ``[k, B, H]``"""
-    states = []
-    for now in inner:
-        h = _step(cell, now, h)
-        states.append(h)
-    return torch.stack(states)
-
-
-def _edge_terms(logits: Tensor, graphs: SmallDags) -> Tensor:
-    """Log-probabilities of edges from logits ``[n - 1, B, n - 1]``, ``[v - 1, b, u]``. ``[B]``"""
-    true = graphs.adjacency.transpose(0, 1)[1:, :, :-1].to(logits.dtype)
-    loss = binary_cross_entropy_with_logits(logits, true, reduction="none")
-    place = torch.arange(graphs.max_nodes - 1, device=logits.device)
-    asked = place <= place.unsqueeze(-1)  # u < v
-    node = graphs.is_node.t()[1:].unsqueeze(-1)
-    return -(loss * (asked.unsqueeze(1) & node)).sum((0, 2))
+def _run(cell: nn.GRUCell, inner: Tensor, h: Tensor | None = None) -> Tensor:
+    """States of a GRU over ``inner`` ``[k, B, 3H]`` from ``h`` ``[B, H]``, by default zero.
+    ``[k, B, H]``"""
+    steps, size, _ = inner.shape
+    return gru_chain(cell, inner.flatten(0, 1), h, [size] * steps).view(steps, size, -1)

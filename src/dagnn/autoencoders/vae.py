@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from dagnn.autoencoders.elbo import latent_point
 from dagnn.datasets.small_dags import SmallDags
 
 __all__ = ["DagVAE", "Decoder", "Encoder", "VaeLoss"]
@@ -104,12 +105,12 @@ class DagVAE(nn.Module):
                 ``[B, latent_channels]``
         """
         mean, log_variance = self.encode(graphs)
-        z = mean
-        if noise is not None:
-            z = mean + NOISE * noise * (0.5 * log_variance).exp()
-        reconstruction = -self.decoder.log_likelihood(self.lift(z).tanh(), graphs).sum()
-        divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum()
-        return VaeLoss(reconstruction + KL_WEIGHT * divergence, reconstruction, divergence)
+        draw = torch.zeros_like(mean) if noise is None else noise
+        z, divergences = latent_point(mean, log_variance, draw, NOISE)
+        reconstruction = -self.log_likelihood(z, graphs).sum()
+        divergence = divergences.sum()
+        total = torch.add(reconstruction, divergence, alpha=KL_WEIGHT)
+        return VaeLoss(total, reconstruction, divergence)
 
     def log_likelihood(self, z: Tensor, graphs: SmallDags) -> Tensor:
         """Of each graph, at a latent point each. ``[B]``"""
