@@ -140,6 +140,7 @@ def test_import(folder: Path) -> None:
         (["reproduce", "table2", "--precision", "tf32"], "runs that take --precision, got none"),
         (["reproduce", "table2", "--learning-rate", "0"], "a learning rate above 0, got 0.0"),
         (["reproduce", "--import-run", "nowhere"], "expected a folder with runs"),
+        (["reproduce", "table2", "--import-run", "runs"], "either what to reproduce or --import"),
         (["report"], r"expected a folder of records.*dagnn reproduce table2 \(dagnn doctor"),
         (["report", "--out", "x.pdf"], r"ends with .html or .md"),
     ],

@@ -12,6 +12,7 @@ from dagnn.autoencoders.task_data import load_task
 from dagnn.experiments.imports import import_runs
 from dagnn.experiments.records import read_records
 from dagnn.experiments.registry import make_entry
+from dagnn.experiments.run_cell import MARK
 from dagnn.experiments.views import view_entry
 from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import preset
@@ -62,6 +63,10 @@ def test_code_run_stands_in_its_table(tmp_path: Path) -> None:
     assert place.changes == {"precision": "tf32"}
     planned = make_entry("table1", "paper").only(["DAGNN"], ["lp"]).cells([0])
     assert imported.cell.differences(planned[0]) == {"precision": "32"}
+    # The run of a cell may have been tested on a part of the split, of which it does not tell.
+    write_json(tmp_path / "runs" / "lp" / "seed0" / MARK, {})
+    with pytest.raises(ValueError, match="one of dagnn reproduce has its record already"):
+        import_runs(tmp_path / "runs", tmp_path / "cells")
 
 
 def test_no_runs(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from dagnn.experiments.cells import Cell
 from dagnn.experiments.records import read_records
 from dagnn.experiments.registry import make_entry
-from dagnn.experiments.run_cell import Workplace, bind, run_cell
+from dagnn.experiments.run_cell import MARK, Workplace, bind, run_cell
 from dagnn.experiments.runner import in_order, run_cells, settle
 from tests.autoencoders.na_file import write_architectures
 from tests.experiments.fake_records import make_record
@@ -63,6 +63,7 @@ def test_run_for_real(place: Workplace, tmp_path: Path) -> None:
     content = record.content
     assert content["data"]["name"] == "final_structures6"
     assert len(content["data"]["sha256"]) == 64
+    assert (place.runs / record.cell.id / MARK).exists()
     assert len(content["history"]) == 2
     assert content["history"][1].keys() == {"epoch", "loss", "train_seconds"}
     assert len(content["metrics"]["vfe"]["seeds"]["rmse"]) == 2

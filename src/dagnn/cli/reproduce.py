@@ -132,6 +132,8 @@ def reproduce(
 
     - `dagnn reproduce all --preset paper --ray auto --gpus 0.5`
     """
+    if import_run is not None and name is not None:
+        raise ValueError("expected either what to reproduce or --import-run, got both")
     if import_run is not None:
         _import(import_run, folder, as_json)
         return

@@ -11,7 +11,7 @@ from typing import Any
 from dagnn.experiments.cells import Cell
 from dagnn.experiments.records import Record, record_path
 from dagnn.experiments.registry import changed_options, code_settings
-from dagnn.experiments.run_cell import median_time, read_history
+from dagnn.experiments.run_cell import MARK, median_time, read_history
 from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun
 from dagnn.training import write_json
@@ -41,7 +41,8 @@ def import_runs(runs: str | os.PathLike[str], folder: str | os.PathLike[str]) ->
     if not found:
         raise ValueError(
             f"expected a folder with runs of dagnn train tok, lp, na or bn, got {runs}; a run of "
-            "na or bn counts once it is scored: dagnn score RUN"
+            "na or bn counts once it is scored (dagnn score RUN), one of dagnn reproduce has its "
+            "record already"
         )
     for record in found:
         write_json(record_path(folder, record.cell), record.content)
@@ -50,8 +51,10 @@ def import_runs(runs: str | os.PathLike[str], folder: str | os.PathLike[str]) ->
 
 def _finished(runs: Path) -> Iterator[Path]:
     for name in ("record.json", "score.json"):
-        # What `train --sweep` tried is under other learning rates, each a cell of its own.
-        yield from sorted(runs.rglob(name))
+        # What `train --sweep` tried is under other learning rates, each a cell of its own. Cells'
+        # own runs have their records, which say more.
+        found = sorted(runs.rglob(name))
+        yield from (path for path in found if not (path.parent / MARK).exists())
 
 
 def _content(path: Path) -> Record | None:

@@ -32,10 +32,11 @@ from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun
 from dagnn.tasks.code_training import choose_device, train_code
 from dagnn.tasks.simple_baselines import simple_baselines
-from dagnn.training import run_record
+from dagnn.training import run_record, write_json
 
-__all__ = ["Workplace", "bind", "median_time", "read_history", "run_cell"]
+__all__ = ["MARK", "Workplace", "bind", "median_time", "read_history", "run_cell"]
 
+MARK = "cell.json"  # in the folder of a run that is a cell's
 LONG_PATH = 30  # paths above are counted apart in the paper's Figure 6
 
 
@@ -144,9 +145,17 @@ def _run_code(cell: Cell, path: Path, place: Workplace) -> Result:
     data = _code(path, run.edges, run.train_share)
     if (limit := cell.settings.get("test_limit")) is not None:
         data = _with_fewer_tests(data, limit)
-    folder = place.runs / cell.id
+    folder = _folder(cell, place)
     record = train_code(run, data, folder, device=place.device, progress=place.progress)
     return Result(record["metrics"], data.fingerprint, read_history(folder))
+
+
+def _folder(cell: Cell, place: Workplace) -> Path:
+    """Where the run is kept, with a word on whose it is: not all that a cell is stands in the
+    config of its run."""
+    folder = place.runs / cell.id
+    write_json(folder / MARK, cell.config)
+    return folder
 
 
 def _run_baseline(cell: Cell, path: Path, place: Workplace) -> Result:
@@ -175,7 +184,7 @@ def _run_autoencoder(cell: Cell, path: Path, place: Workplace) -> Result:
     )
     data = _graphs(cell.task, path)
     train = data.train[: cell.settings.get("graphs") or len(data.train)]
-    folder = place.runs / cell.id
+    folder = _folder(cell, place)
     model, run = fit_autoencoder(
         config,
         train,
