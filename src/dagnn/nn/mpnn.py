@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import ASAPooling, GraphConv, SAGPooling, global_add_pool, global_mean_pool
 
 from dagnn.nn.kept_rows import KeptRowsNorm, normalize
-from dagnn.nn.mpnn_convs import NUM_KINDS, TwoWayEdges, make_conv, sum_messages
+from dagnn.nn.mpnn_convs import NUM_KINDS, GATLayer, TwoWayEdges, make_conv, sum_messages
 
 __all__ = ["GGNN", "MPNN", "PoolingMPNN"]
 
@@ -67,6 +67,8 @@ class MPNN(nn.Module):
         """
         kept = batch < batch_size - 1 if has_filler else None
         edges = TwoWayEdges.of(edge_index, edge_type, x.size(0), kept)
+        if isinstance(self.convs[0], GATLayer):
+            edges = edges.with_loops()
         h = x
         virtual = None if self.virtual is None else self.virtual.expand(batch_size, -1)
         last = len(self.convs) - 1

@@ -39,6 +39,19 @@ class TwoWayEdges(NamedTuple):
         bits = torch.stack([kind // 2, kind % 2], dim=1).to(degree.dtype)
         return cls(ends[0], ends[1], kind, bits, degree, kept)
 
+    def with_loops(self) -> TwoWayEdges:
+        """Then an edge from each node to itself, whose bits are the mean over the node's incoming
+        edges. Kinds are of the others alone."""
+        num_nodes = len(self.degree)
+        node = torch.arange(num_nodes, device=self.source.device)
+        mean = sum_messages(self.bits, self.target, num_nodes)
+        mean = mean / (self.degree - 1).clamp(min=1).unsqueeze(-1)
+        return self._replace(
+            source=torch.cat([self.source, node]),
+            target=torch.cat([self.target, node]),
+            bits=torch.cat([self.bits, mean]),
+        )
+
 
 def sum_messages(message: Tensor, target: Tensor, num_nodes: int) -> Tensor:
     """What each node receives. ``[N, C]`` from ``[2E, C]`` and ``[2E]``"""
@@ -114,26 +127,21 @@ class GINLayer(nn.Module):
 
 
 class GATLayer(nn.Module):
-    """PyG's :class:`torch_geometric.nn.GATConv` with four heads side by side, edge features, and
-    self-loops that carry the mean of a node's edge features."""
+    """PyG's :class:`torch_geometric.nn.GATConv` with four heads side by side and edge features,
+    over edges :meth:`TwoWayEdges.with_loops`."""
 
     def __init__(self, channels: int, heads: int = 4) -> None:
         super().__init__()
         if channels % heads:
             raise ValueError(f"expected channels divisible by {heads} heads, got {channels}")
-        # PyG would look for loops among the edges first, of which a DAG has none, and wait for
-        # their number.
+        # PyG would look for loops among the edges first, in every layer, and wait for their number.
         self.conv = GATConv(
             channels, channels // heads, heads=heads, edge_dim=2, add_self_loops=False
         )
 
     def forward(self, h: Tensor, edges: TwoWayEdges) -> Tensor:
-        node = torch.arange(h.size(0), device=h.device)
-        mean = sum_messages(edges.bits, edges.target, h.size(0))
-        mean = mean / (edges.degree - 1).clamp(min=1).unsqueeze(-1)
-        source, target = torch.cat([edges.source, node]), torch.cat([edges.target, node])
-        bits = torch.cat([edges.bits, mean]).to(h.dtype)
-        out: Tensor = self.conv(h, torch.stack([source, target]), bits)
+        ends = torch.stack([edges.source, edges.target])
+        out: Tensor = self.conv(h, ends, edges.bits.to(h.dtype))
         return out
 
 
