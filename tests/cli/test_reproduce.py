@@ -52,6 +52,10 @@ def test_table_then_report(folder: Path) -> None:
     assert places["D-VAE (ours)", "na-rmse"]["ours"]["runs"] == 2
     assert places["D-VAE (ours)", "na-rmse"]["cells"] == [record.stem]
 
+    assert {row for row, _ in places} == {"D-VAE (orig)", "D-VAE (ours)"}
+    assert {column for _, column in places} == {"na-rmse", "na-r"}
+    assert "BN" not in done.stdout  # which was not asked for
+
     page = Path(run("report", "--out", "page.html").stdout.strip())
     assert "<svg" in page.read_text(encoding="utf-8")
     run("report", "--out", "RESULTS.md")

@@ -308,7 +308,11 @@ def _show(
 
     names = [name for name in selection.names if name != "sweep"]
     first = {outcome.cell.id for outcome in outcomes}  # also where others are as planned
-    views = [view_entry(name, selection.preset, records, first) for name in names]
+    views = [
+        view_entry(name, selection.preset, records, first).only(selection.rows, selection.columns)
+        for name in names
+    ]
+    views = [view for view in views if view.places]
     if as_json:
         counts: dict[str, Any] = {}
         for outcome in outcomes:

@@ -90,6 +90,13 @@ class EntryView:
         found = {r.cell.id: r for place in self.places for r in place.records}
         return list(found.values())
 
+    def only(self, rows: Sequence[str], columns: Sequence[str]) -> EntryView:
+        """A part of it; see :meth:`dagnn.experiments.registry.Entry.only`."""
+        entry = self.entry.only(rows, columns)
+        wanted = {(place.row, place.column) for place in entry.places}
+        places = (p for p in self.places if (p.place.row, p.place.column) in wanted)
+        return EntryView(entry, tuple(places))
+
     def to_dict(self) -> dict[str, Any]:
         """The measured places, for machines."""
         places = []
