@@ -12,7 +12,7 @@ from torch import Tensor
 from dagnn.autoencoders import dense
 from dagnn.autoencoders.dag_decoder import DagDecoder
 from dagnn.autoencoders.models import MODELS, make_autoencoder
-from dagnn.datasets.small_dags import SmallDags
+from dagnn.datasets.small_dags import INPUT, OUTPUT, SmallDags
 from tests.autoencoders.graphs import random_dags
 from tests.autoencoders.poison import Poisoned
 from tests.interpreter import INTERPRETED, check_in_interpreter, kernels, outside
@@ -115,8 +115,8 @@ def test_messages_to_pairs(size: int, n: int, aggregator: str) -> None:
 @pytest.mark.usefixtures("with_kernels")
 @pytest.mark.parametrize(("name", "task", "options"), CASES)
 def test_losses_and_gradients_of_models(name: str, task: str, options: dict[str, Any]) -> None:
-    """All kernels together, in graphs of several sizes."""
-    graphs = random_dags(3, max_nodes=5)
+    """All kernels together, in graphs of several sizes, each other one of a set."""
+    graphs = random_dags(6, max_nodes=5)[::2]
     noise = torch.randn(3, 4, dtype=torch.double)
     torch.manual_seed(1)
     model = make_autoencoder(
@@ -140,6 +140,27 @@ def test_losses_and_gradients_of_models(name: str, task: str, options: dict[str,
         # Those of attention nearly cancel, and are small beside the rest.
         error = (ours.cpu() - theirs).norm() / theirs.norm().clamp(min=1e-3)
         assert error < 1e-5, (what, float(error))
+
+
+@kernels
+@pytest.mark.cuda
+@pytest.mark.usefixtures("with_kernels")
+@pytest.mark.parametrize("name", ["dagnn", "d-vae"])
+@pytest.mark.parametrize("nodes", [2, 4])
+@torch.no_grad()
+def test_one_small_graph_leaves_the_weights_alone(name: str, nodes: int) -> None:
+    """Where a buffer has the size of a bias, it is a copy all the same."""
+    path = torch.ones(nodes - 1).diag(-1).bool().unsqueeze(0)
+    types = torch.tensor([[INPUT, *[2] * (nodes - 2), OUTPUT]])
+    score = torch.zeros(1, dtype=torch.double)
+    graphs = SmallDags(types, path, torch.tensor([nodes]), score, 5).check().to(DEVICE)
+    model = make_autoencoder(
+        name, "na", hidden_channels=7, latent_channels=4, num_types=5, max_nodes=nodes
+    ).to(DEVICE)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    first, second = (model.loss(graphs).total for _ in range(2))
+    assert torch.equal(first, second)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 @outside

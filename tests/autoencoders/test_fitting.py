@@ -241,19 +241,20 @@ def test_the_mean_over_processes_is_that_of_one(
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("hidden", "rest"), [(16, 8), (7, 1)])
 @pytest.mark.parametrize("name", MODELS)
-def test_captured_steps_equal_eager_ones(name: str) -> None:
+def test_captured_steps_equal_eager_ones(name: str, hidden: int, rest: int) -> None:
     """Two sizes of batches, and a learning rate that changes between steps."""
     graphs = random_dags(40, max_nodes=5).to("cuda")
     outcomes = []
     for kind in (EagerStep, CapturedStep):
-        config = AutoencoderConfig(model=name, hidden_channels=16, latent_channels=3)
+        config = AutoencoderConfig(model=name, hidden_channels=hidden, latent_channels=3)
         model = config.make(5, 5).to("cuda")
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
         step = kind(model, optimizer, graphs, 0.25)
         losses = []
         generator = torch.Generator("cuda").manual_seed(0)
-        for i, size in enumerate([16, 16, 8, 16, 8]):
+        for i, size in enumerate([16, 16, rest, 16, rest]):
             if i == 3:
                 optimizer.param_groups[0]["lr"] = 1e-4
             index = torch.arange(i, i + size, device="cuda")

@@ -130,14 +130,16 @@ class _FusedSweep(torch.autograd.Function):
             grad, score, swept, inner, weight, key, ctx.with_first
         )
         gates = gates.flatten(1, 2)  # [S, n B, 3H]
-        by_state = torch.bmm(score.flatten(1).unsqueeze(1), swept.h.flatten(1, 2))
+        # Not a product of matrices, which may round its factors: the terms of this sum cancel.
+        sides = zip(swept.h.flatten(1, 2), score.flatten(1), strict=True)
+        by_state = torch.stack([torch.mv(h.t(), weight) for h, weight in sides])
         return (
             inner_grad,
             None,
             first,
             torch.bmm(gates.mT, swept.message.flatten(1, 2)),
             gates.sum(1),
-            by_state.squeeze(1),
+            by_state,
             score.sum(2),
         )
 

@@ -87,14 +87,17 @@ class DagVAE(nn.Module):
         Raises:
             ValueError: If the graphs are of other sizes than the model.
         """
+        self._check(graphs)
+        state = self.encoder(graphs)
+        return self.mean(state), self.log_variance(state)
+
+    def _check(self, graphs: SmallDags) -> None:
         expected = self.decoder.num_types, self.decoder.max_nodes
         if (graphs.num_types, graphs.max_nodes) != expected:
             raise ValueError(
                 "expected graphs of {} types and room for {} nodes, as the model was made for, got "
                 "{} and {}".format(*expected, graphs.num_types, graphs.max_nodes)
             )
-        state = self.encoder(graphs)
-        return self.mean(state), self.log_variance(state)
 
     def loss(self, graphs: SmallDags, noise: Tensor | None = None) -> VaeLoss:
         """The loss of a batch.
@@ -114,6 +117,7 @@ class DagVAE(nn.Module):
 
     def log_likelihood(self, z: Tensor, graphs: SmallDags) -> Tensor:
         """Of each graph, at a latent point each. ``[B]``"""
+        self._check(graphs)
         return self.decoder.log_likelihood(self.lift(z).tanh(), graphs)
 
     @torch.no_grad()

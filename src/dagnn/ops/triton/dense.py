@@ -307,8 +307,10 @@ def _start(inner: Tensor, first: Tensor | None, bias: Tensor) -> tuple[Tensor, T
 
 
 def _spread(of_nodes: Tensor, size: int) -> Tensor:
-    """The same for all graphs. ``[S, n, W]`` to ``[S, n, B, W]``"""
-    return of_nodes.unsqueeze(2).expand(-1, -1, size, -1).contiguous()
+    """The same for all graphs, to be added to. ``[S, n, W]`` to ``[S, n, B, W]``"""
+    spread = of_nodes.unsqueeze(2).expand(-1, -1, size, -1)
+    # Not `contiguous`, which is the very argument where there is one graph.
+    return spread.clone(memory_format=torch.contiguous_format)
 
 
 def _tile(h: Tensor) -> tuple[dict[str, int], dict[str, int]]:

@@ -19,7 +19,7 @@ __all__ = ["edge_logits", "edge_logits_backward"]
 TILE = 4096  # numbers that a program of backward holds at once
 
 
-@triton.jit(do_not_specialize=["n", "size", "count"])
+@triton.jit(do_not_specialize=["n", "size", "count"], do_not_specialize_on_alignment=["pairs"])
 def _logits_kernel(
     receivers, senders, weight, bias, pairs, out, n, size, count,
     H: tl.constexpr, COLUMNS: tl.constexpr,
@@ -36,11 +36,12 @@ def _logits_kernel(
         live = column < H
         x = tl.load(receivers + own + column, mask=live, other=0.0)
         x += tl.load(senders + sender + column, mask=live, other=0.0)
-        logit += tl.sum(tl.maximum(x, 0.0) * tl.load(weight + column, mask=live, other=0.0), 0)
+        # Not tl.maximum, which makes a number of NaN.
+        logit += tl.sum(tl.where(x < 0, 0.0, x) * tl.load(weight + column, mask=live, other=0.0), 0)
     tl.store(out + b * count + p, logit)
 
 
-@triton.jit(do_not_specialize=["n", "size", "count"])
+@triton.jit(do_not_specialize=["n", "size", "count"], do_not_specialize_on_alignment=["pairs"])
 def _logits_backward_kernel(
     receivers, senders, weight, pairs, grad, receivers_grad, senders_grad, weight_grad, n, size,
     count, H: tl.constexpr, PAIRS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -60,7 +61,7 @@ def _logits_backward_kernel(
     slope = tl.where(x > 0, given[:, None] * w[None, :], 0.0)
     at = own[:, None] + column[None, :]
     tl.store(receivers_grad + at, slope, mask=there[:, None] & live[None, :])
-    by_weight = tl.sum(given[:, None] * tl.maximum(x, 0.0), 0)
+    by_weight = tl.sum(given[:, None] * tl.where(x < 0, 0.0, x), 0)
     tl.store(weight_grad + b * H + column, by_weight, mask=live)
     for node in range(n - 1):
         sent = tl.sum(tl.where((u == node)[:, None], slope, 0.0), 0)

@@ -17,6 +17,7 @@ from dagnn.ops.triton.primitives import sigmoid
 __all__ = ["graph_likelihood", "latent_point", "latent_point_backward"]
 
 _SIZES = ["n", "size", "types_count", "pair_count", "row_length", "by_graph", "by_row", "by_column"]
+_INDICES = ["types", "adjacency", "num_nodes", "pairs"]
 
 
 @triton.jit
@@ -54,7 +55,7 @@ def _latent_backward_kernel(
     tl.store(log_grad + at, 0.5 * (point * off + weight * (tl.exp(log) - 1)), mask=live)
 
 
-@triton.jit(do_not_specialize=_SIZES)
+@triton.jit(do_not_specialize=_SIZES, do_not_specialize_on_alignment=_INDICES)
 def _likelihood_kernel(
     type_logits, edge_logits, types, adjacency, num_nodes, pairs, total, type_slope, edge_slope,
     n, size, types_count, pair_count, row_length, by_graph, by_row, by_column,
@@ -139,7 +140,8 @@ def graph_likelihood(
     edge_slope = torch.empty_strided(
         edge_logits.shape, edge_logits.stride(), device=total.device, dtype=total.dtype
     )
-    given = (types.contiguous(), adjacency.contiguous().view(torch.uint8), num_nodes, pairs)
+    graph = (types.contiguous(), adjacency.contiguous().view(torch.uint8))
+    given = (*graph, num_nodes.contiguous(), pairs.contiguous())
     sizes = (n, size, type_logits.size(2), pairs.numel(), pairs.size(1), *edge_logits.stride())
     arguments = (type_logits, edge_logits, *given, total, type_slope, edge_slope, *sizes)
     constants = {

@@ -22,7 +22,10 @@ __all__ = ["node_rows", "pair_weights", "pair_weights_backward", "spread_nodes",
 BLOCK = 512  # numbers of a program
 
 
-@triton.jit(do_not_specialize=["n", "size", "num_types", "width"])
+@triton.jit(
+    do_not_specialize=["n", "size", "num_types", "width"],
+    do_not_specialize_on_alignment=["types", "adjacency"],
+)
 def _rows_kernel(types, adjacency, out, n, size, num_types, width, WIDTH: tl.constexpr):
     at = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
     column, node = at % width, at // width
@@ -44,7 +47,7 @@ def _chosen(num_nodes, b, v, INNER: tl.constexpr):
     return v == last
 
 
-@triton.jit(do_not_specialize=["by_node", "by_graph"])
+@triton.jit(do_not_specialize=["by_node", "by_graph"], do_not_specialize_on_alignment=["num_nodes"])
 def _sum_nodes_kernel(
     h, num_nodes, out, by_node, by_graph, H: tl.constexpr, NODES: tl.constexpr,
     COLUMNS: tl.constexpr, INNER: tl.constexpr,
@@ -57,7 +60,7 @@ def _sum_nodes_kernel(
     tl.store(out + b * H + column, tl.sum(states, 0), mask=column < H)
 
 
-@triton.jit(do_not_specialize=["n", "size"])
+@triton.jit(do_not_specialize=["n", "size"], do_not_specialize_on_alignment=["num_nodes"])
 def _spread_nodes_kernel(
     grad, num_nodes, out, n, size, H: tl.constexpr, NODES: tl.constexpr, COLUMNS: tl.constexpr,
     INNER: tl.constexpr,
@@ -82,7 +85,10 @@ def _pair_heard(adjacency, pairs, b, p, u, n, count):
     return (edge != 0) & (u[None, :] > (pair % n)[:, None])
 
 
-@triton.jit(do_not_specialize=["n", "size", "count"])
+@triton.jit(
+    do_not_specialize=["n", "size", "count"],
+    do_not_specialize_on_alignment=["adjacency", "pairs"],
+)
 def _pair_weights_kernel(
     score, adjacency, pairs, out, n, size, count,
     PAIRS: tl.constexpr, NODES: tl.constexpr,
@@ -123,7 +129,7 @@ def node_rows(types: Tensor, adjacency: Tensor, num_types: int, bits: int) -> Te
     ``[n, B, T + bits]``"""
     size, n = types.shape
     width = num_types + bits
-    out = torch.empty(n, size, width, device=types.device)
+    out = torch.empty(n, size, width, device=types.device, dtype=torch.float32)
     arguments = (types.contiguous(), _bytes(adjacency), out, n, size, num_types, width)
     grid = ceil_div(out.numel(), BLOCK), 1
     call(_rows_kernel, grid, arguments, {"WIDTH": BLOCK}, {"num_warps": 4})
@@ -138,7 +144,8 @@ def sum_nodes(h: Tensor, num_nodes: Tensor, inner: bool) -> Tensor:
         h = h.contiguous()
     out = h.new_empty(size, hidden)
     grid, constants, options = _tile(n, size, hidden, inner)
-    call(_sum_nodes_kernel, grid, (h, num_nodes, out, *h.stride()[:2]), constants, options)
+    arguments = (h, num_nodes.contiguous(), out, *h.stride()[:2])
+    call(_sum_nodes_kernel, grid, arguments, constants, options)
     return out
 
 
@@ -147,7 +154,7 @@ def spread_nodes(grad: Tensor, num_nodes: Tensor, n: int, inner: bool) -> Tensor
     size, hidden = grad.shape
     out = grad.new_empty(n, size, hidden)
     grid, constants, options = _tile(n, size, hidden, inner)
-    arguments = (grad.contiguous(), num_nodes, out, n, size)
+    arguments = (grad.contiguous(), num_nodes.contiguous(), out, n, size)
     call(_spread_nodes_kernel, grid, arguments, constants, options)
     return out
 
@@ -164,8 +171,8 @@ def pair_weights(score: Tensor | None, adjacency: Tensor, pairs: Tensor) -> Tens
     """
     size, n, _ = adjacency.shape
     count = pairs.numel()
-    out = torch.empty(size, count, n - 1, device=adjacency.device)
-    arguments = (score, _bytes(adjacency), pairs, out, n, size, count)
+    out = torch.empty(size, count, n - 1, device=adjacency.device, dtype=torch.float32)
+    arguments = (score, _bytes(adjacency), pairs.contiguous(), out, n, size, count)
     call(_pair_weights_kernel, (size, 1), arguments, *_pair_tile(count, n))
     return out
 
