@@ -166,7 +166,8 @@ def test_bad_values(option: tuple[str, object]) -> None:
 def test_folders_that_cannot_be_written(folder: Path) -> None:
     (folder / "file").write_text("mine")
     for option in ("--results", "--runs"):
-        with pytest.raises(ValueError, match="expected a folder to write to, got file/x: "):
+        expected = rf"expected a folder to write to \({option}\), got the file .*file$"
+        with pytest.raises(ValueError, match=expected):
             run("reproduce", "table2", "--column", "na", "--row", "S-VAE", option, "file/x")
     assert (folder / "file").read_text() == "mine"
 

@@ -9,7 +9,7 @@ import typer
 
 from dagnn.cli.app import app
 from dagnn.cli.choices import Device, Precision, Preset, RayOption
-from dagnn.cli.console import messages, print_json, results
+from dagnn.cli.console import counted, messages, print_json, results
 
 if TYPE_CHECKING:
     from dagnn.experiments.cells import Cell
@@ -150,6 +150,7 @@ def reproduce(
     from dagnn.experiments.runner import run_cells, with_data
     from dagnn.experiments.selection import Selection
     from dagnn.experiments.streams import run_on_streams
+    from dagnn.graph.files import check_folder
 
     options = {
         "epochs": epochs,
@@ -183,8 +184,8 @@ def reproduce(
     for reason, count in Counter(outcome.reason for outcome in outcomes).items():
         messages.print(f"no data for {count} of {len(cells)} runs: {reason}", style="yellow",
                        markup=False, highlight=False, soft_wrap=True)  # fmt: skip
-    for place_to_write in (folder, runs) if ready else ():
-        _check_writable(place_to_write)
+    check_folder(folder, "--results")
+    check_folder(runs, "--runs")
     if ray is not None and ready:
         running = run_on_ray(ready, folder, place, address=ray, gpus=gpus)
     elif streams is not None:
@@ -192,10 +193,8 @@ def reproduce(
     else:
         running = run_cells(ready, folder, place, workers)
     if ready:
-        runs_word = "run" if len(ready) == 1 else "runs"
-        messages.print(
-            f"{len(ready)} {runs_word}; records in {folder}", markup=False, highlight=False
-        )
+        words = f"{counted(len(ready), 'run')}; records in {folder}"
+        messages.print(words, markup=False, highlight=False)
     for number, outcome in enumerate(running, 1):
         outcomes.append(outcome)
         _tell(outcome, number, len(ready))
@@ -208,17 +207,6 @@ def _seed(word: str) -> int:
     if not word.strip().isdigit() or int(word) >= 2**32:
         raise ValueError(f"expected seeds such as 0,1,2, below 2^32, got {word!r}")
     return int(word)
-
-
-def _check_writable(folder: Path) -> None:
-    import os
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"expected a folder to write to, got {folder}: {error}") from error
-    if not os.access(folder, os.W_OK):
-        raise ValueError(f"expected a folder to write to, got {folder}, which is read-only")
 
 
 def _check_streams(cells: list[Cell], device: Device, jobs: int | None, ray: str | None) -> None:

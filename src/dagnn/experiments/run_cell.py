@@ -194,12 +194,12 @@ def _run_autoencoder(cell: Cell, path: Path, place: Workplace) -> Result:
         progress=place.progress,
         shared=place.shared,
     )
+    history = read_history(folder)
     metrics: dict[str, Any] = {
         "loss": run.history[-1]["loss"],
         "epochs": len(run.history),
+        **median_time(history),
     }
-    history = read_history(folder)
-    metrics |= median_time(history)
     scoring = cell.settings.get("scoring")
     if scoring is not None:
         test = data.test[: cell.settings.get("graphs") or len(data.test)]

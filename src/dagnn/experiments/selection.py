@@ -82,9 +82,10 @@ class Selection:
         Raises:
             ValueError: If there are none, or none that takes one of the options.
         """
-        self._check_names(rates)
-        entries = [self._entry(name, rates) for name in self.names]
-        cells = {cell.id: cell for entry in entries for cell in entry.cells(self.seeds)}
+        entries = [make_entry(name, self.preset, rates) for name in self.names]
+        self._check_names(entries)
+        chosen = map(self._chosen, entries)
+        cells = {cell.id: cell for entry in chosen for cell in entry.cells(self.seeds)}
         if not cells:
             raise ValueError(
                 f"expected rows and columns of {self.name} that meet, got {', '.join(self.rows)} "
@@ -97,20 +98,21 @@ class Selection:
                 )
         return list(cells.values())
 
-    def _check_names(self, rates: Rates | None) -> None:
+    def _check_names(self, entries: Sequence[Entry]) -> None:
         """One that is misspelt beside others would just be missing."""
-        entries = [make_entry(name, self.preset, rates) for name in self.names]
-        for what, given in (("row", self.rows), ("column", self.columns)):
-            known = dict.fromkeys(name for e in entries for name in getattr(e, f"{what}s"))
-            for name in given:
-                one = {f"{what}s": (name,)}
-                if not any(e.only(one.get("rows"), one.get("columns")).places for e in entries):
-                    raise ValueError(
-                        f"expected a {what} of {self.name} ({', '.join(known)}), got {name!r}"
-                    )
+        for row in self.rows:
+            if not any(entry.only([row], None).places for entry in entries):
+                known = dict.fromkeys(name for entry in entries for name in entry.rows)
+                raise ValueError(f"expected a row of {self.name} ({', '.join(known)}), got {row!r}")
+        for column in self.columns:
+            if not any(entry.only(None, [column]).places for entry in entries):
+                known = dict.fromkeys(name for entry in entries for name in entry.columns)
+                raise ValueError(
+                    f"expected a column of {self.name} ({', '.join(known)}), got {column!r}"
+                )
 
-    def _entry(self, name: str, rates: Rates | None) -> Entry:
-        entry = make_entry(name, self.preset, rates).only(self.rows, self.columns)
+    def _chosen(self, entry: Entry) -> Entry:
+        entry = entry.only(self.rows, self.columns)
         places = (replace(p, cell=p.cell.trained_with(self.options)) for p in entry.places)
         return replace(entry, places=tuple(places))
 

@@ -11,11 +11,16 @@ from pathlib import Path
 __all__ = ["check_folder", "replacing"]
 
 
-def check_folder(folder: Path) -> None:
-    """That files can be written there, before hours of work are done for them."""
+def check_folder(folder: Path, option: str = "--out") -> None:
+    """That files can be written there, before hours of work are done for them.
+
+    Args:
+        folder: It need not be there yet, and is not made.
+        option: By which it was given.
+    """
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
-        raise ValueError(f"expected a folder to write to (--out), got the file {there}")
+        raise ValueError(f"expected a folder to write to ({option}), got the file {there}")
     if not os.access(there, os.W_OK):
         raise ValueError(f"expected a folder to write to, got {folder}, which may not be written")
 
