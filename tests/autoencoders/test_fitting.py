@@ -250,7 +250,8 @@ def test_captured_steps_equal_eager_ones(name: str, hidden: int, rest: int) -> N
     for kind in (EagerStep, CapturedStep):
         config = AutoencoderConfig(model=name, hidden_channels=hidden, latent_channels=3)
         model = config.make(5, 5).to("cuda")
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+        # Gradients that are nothing but rounding stay small, and are not brought to length 1.
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, eps=1e-4, fused=True)
         step = kind(model, optimizer, graphs, 0.25)
         losses = []
         generator = torch.Generator("cuda").manual_seed(0)

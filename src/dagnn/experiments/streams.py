@@ -68,6 +68,9 @@ def run_on_streams(
         )
         for _ in range(number)
     ]
+    if _on_gpu(place):
+        # PyTorch loads its linear algebra at the first use, and not twice at once.
+        torch.linalg.cholesky(torch.eye(1, device="cuda"))
     # The setting is of the whole process, and each run would set it back when it ends.
     with matmul_precision("tf32" if _on_gpu(place) else "32"):
         try:
