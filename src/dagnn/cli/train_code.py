@@ -56,7 +56,7 @@ Captured = Annotated[
     bool | None,
     typer.Option(
         "--captured/--no-captured",
-        help="Each step one CUDA graph, on a GPU: all but sagpool, asap. By default dagnn, dvae.",
+        help="Each step one CUDA graph: by default on one GPU, for all but sagpool and asap.",
         show_default=False,
     ),
 ]

@@ -32,8 +32,8 @@ class CodeRun:
         learning_rate: Of Adam.
         precision: ``"32"``, ``"tf32"`` or ``"bf16"``.
         captured: Whether every training step is one CUDA graph, over padded batches: for all models
-            but SAGPool and ASAP, without dropout, in one process on a GPU with Triton. By default
-            wherever that is so, for DAGNN and D-VAE: it changes the speed alone.
+            but SAGPool and ASAP, without dropout, in one process on a GPU (with Triton for DAGNN
+            and D-VAE). By default wherever that is so: it changes the speed alone.
         seed: Of weights, batches and samples.
     """
 

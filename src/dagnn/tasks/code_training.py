@@ -246,12 +246,11 @@ def choose_device(device: str) -> torch.device:
 
 
 def _captures(run: CodeRun, module: CodeTask, device: torch.device, processes: int) -> bool:
-    """Whether steps are captured: as the run says, or wherever they can be and a fused path makes
-    up for the padding."""
+    """Whether steps are captured: as the run says, or wherever they can be."""
     fused = module.encoder.is_fused
     possible = _can_capture(device, fused)
     if run.captured is None:
-        return possible and processes == 1 and fused
+        return possible and processes == 1 and module.encoder.is_static
     if run.captured and not possible:
         wanted = "a CUDA device with Triton" if fused else "a CUDA device"
         raise ValueError(f"expected {wanted} for captured steps, got {device}")
