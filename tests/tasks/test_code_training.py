@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from dagnn.graph import sampler
-from dagnn.tasks import code_training, graph_task
+from dagnn.tasks import code_training
 from dagnn.tasks.code_encoders import DYNAMIC, MODELS, RECURRENT, EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun, preset
 from dagnn.tasks.code_training import evaluate, load_task, repeat, sweep, train_code
 from dagnn.tasks.token_prediction import TokenPrediction
-from dagnn.training import read_checkpoint
+from dagnn.training import read_checkpoint, training_step
 from tests.tasks.small_code import dataset, vocabulary
 from tests.training.toy import kill_at
 
@@ -191,7 +191,7 @@ def test_padded_steps_train_the_same(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of a captured run but the recording."""
-    monkeypatch.setattr(graph_task, "CapturedStep", EagerStand)
+    monkeypatch.setattr(training_step, "CapturedStep", EagerStand)
     run = small_run(task, epochs=3)
     train_code(run, dataset(run.edges), tmp_path / "plain", **QUIET)
 
@@ -213,7 +213,7 @@ def test_padded_steps_train_the_same(
 
 def test_all_that_a_warm_up_changes_can_be_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Tensor] = []
-    monkeypatch.setattr(graph_task, "CapturedStep", lambda changed, _: told.extend(changed))
+    monkeypatch.setattr(training_step, "CapturedStep", lambda changed, _: told.extend(changed))
     monkeypatch.setattr(TokenPrediction, "trainer", SimpleNamespace(optimizers=[None]))
     task = TokenPrediction(EncoderConfig(model="gin-vn", channels=8), vocabulary())
     task.capture_steps(None, half=False)
@@ -228,7 +228,7 @@ def test_padded_steps_of_message_passing(
 ) -> None:
     """They come to the same losses. Weights may differ: before a batch normalization, the gradient
     of a bias is a rounding error, of which Adam takes the sign."""
-    monkeypatch.setattr(graph_task, "CapturedStep", EagerStand)
+    monkeypatch.setattr(training_step, "CapturedStep", EagerStand)
     monkeypatch.setattr(code_training, "choose_device", lambda _: torch.device("cpu"))
     monkeypatch.setattr(code_training, "_can_capture", lambda *_: True)
     EagerStand.keys.clear()

@@ -6,13 +6,12 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Batch
 
 from dagnn.datasets.code_vocabulary import CodeVocabulary
-from dagnn.graph.padding import sizes_of, tensors_of, with_tensors
 from dagnn.tasks.code_encoders import CodeEncoder, EncoderConfig
-from dagnn.training.captured_step import CapturedStep
+from dagnn.training import TrainingStep
 
 __all__ = ["CodeTask"]
 
@@ -63,7 +62,7 @@ class CodeTask(LightningModule):
 
     def capture_steps(self, clip: float | None, half: bool) -> None:
         """Let every training step be one CUDA graph, for padded batches; see
-        :class:`dagnn.training.captured_step.CapturedStep`.
+        :class:`dagnn.training.TrainingStep`.
 
         Args:
             clip: The largest norm of the gradient.
@@ -77,12 +76,20 @@ class CodeTask(LightningModule):
             )
         self.automatic_optimization = False
         self._clip, self._half = clip, half
-        self._captured: CapturedStep | None = None
+        self._captured: TrainingStep | None = None
 
     def on_train_start(self) -> None:
         if not self.automatic_optimization:
-            changed = [*self.parameters(), *self.buffers()]
-            self._captured = CapturedStep(changed, self.trainer.optimizers[0])
+            # Not Lightning's optimizer, which counts steps on the host: in a replay nothing runs
+            # there. So `global_step` stays zero, and nothing of ours reads it.
+            self._captured = TrainingStep(
+                self,
+                self.trainer.optimizers[0],
+                self.loss,
+                clip=self._clip,
+                half=self._half,
+                captured=True,
+            )
 
     def on_train_end(self) -> None:
         self._captured = None  # with the memory of all its graphs
@@ -91,28 +98,7 @@ class CodeTask(LightningModule):
         if self.automatic_optimization:
             return self.loss(batch)
         assert self._captured is not None, "training has started"
-
-        def step(inputs: list[Tensor]) -> Tensor:
-            return self._step(with_tensors(batch, inputs))
-
-        return self._captured(sizes_of(batch), tensors_of(batch), step)
-
-    def _step(self, batch: Batch) -> Tensor:
-        # Not Lightning's wrapper, which counts steps on the host: in a replay nothing runs there.
-        # So `global_step` stays zero, and nothing of ours reads it.
-        optimizer = self.trainer.optimizers[0]
-        optimizer.zero_grad(set_to_none=True)
-        kind = batch.batch.device.type
-        # Lightning's autocast is around the whole step; backward is not meant to be in it.
-        with torch.autocast(kind, enabled=False):
-            # Without a cache of casts, which would outlive the capture.
-            with torch.autocast(kind, torch.bfloat16, enabled=self._half, cache_enabled=False):
-                loss = self.loss(batch)
-            loss.backward()
-        if self._clip is not None:
-            nn.utils.clip_grad_norm_(self.parameters(), self._clip)
-        optimizer.step()
-        return loss.detach()
+        return self._captured(batch)
 
     def validation_step(self, batch: Batch, index: int) -> None:
         values = {f"valid_{name}": value for name, value in self.evaluate_batch(batch).items()}

@@ -5,11 +5,13 @@ from dagnn.training.checkpoints import find_checkpoint, load_weights, read_check
 from dagnn.training.fit import FitResult, Plateau, fit
 from dagnn.training.guard import NonFiniteLossError
 from dagnn.training.record import run_record, write_json
+from dagnn.training.training_step import TrainingStep
 
 __all__ = [
     "FitResult",
     "NonFiniteLossError",
     "Plateau",
+    "TrainingStep",
     "find_checkpoint",
     "fit",
     "load_weights",

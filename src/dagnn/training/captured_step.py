@@ -43,6 +43,8 @@ class CapturedStep:
     def __init__(self, changed: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> None:
         self._changed, self._optimizer = list(changed), optimizer
         device = self._changed[0].device
+        if device.type != "cuda":
+            raise ValueError(f"expected tensors on a CUDA device for captured steps, got {device}")
         self._stream = _own_stream(device)
         self._rates = [
             torch.tensor(float(group["lr"]), device=device) for group in optimizer.param_groups

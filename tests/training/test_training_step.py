@@ -1,0 +1,119 @@
+"""A step of one's own loop, and as a CUDA graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+
+from dagnn import DAGNN, FlatLoader
+from dagnn.training import TrainingStep, training_step
+from tests.graph.test_flat import needs_cuda
+from tests.training.toy import graphs
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = DAGNN(3, 8, 2, 1, bidirectional=True)
+
+    def loss(self, batch: Batch) -> Tensor:
+        out = self.encoder(batch).flatten()[: len(batch.y)]
+        return (out - batch.y).square().mean()
+
+
+class Recorder:
+    """Stands for CUDA graphs, whose memory stays: runs each key's first function again."""
+
+    def __init__(self, changed: list[Tensor], optimizer: torch.optim.Optimizer) -> None:
+        self.changed, self.recorded = changed, dict[Any, Any]()
+
+    def __call__(self, key: Any, inputs: list[Tensor], step: Any) -> Tensor:
+        kept, run = self.recorded.setdefault(key, ([i.clone() for i in inputs], step))
+        for mine, given in zip(kept, inputs, strict=True):
+            assert mine.shape == given.shape  # or else the key is not all that sizes follow from
+            mine.copy_(given)
+        out: Tensor = run(kept)
+        return out
+
+
+def train(device: str = "cpu", **options: Any) -> tuple[list[float], dict[str, Tensor]]:
+    model = Model().to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=1e-4)
+    step = TrainingStep(model, optimizer, model.loss, **options)
+    loader = FlatLoader(graphs().to(device), 8, shuffle=True, padded=step.captured, device=device)
+    losses = [float(step(batch)) for _ in range(3) for batch in loader]
+    return losses, model.state_dict()
+
+
+def test_it_is_the_usual_loop() -> None:
+    losses, weights = train(clip=0.1)
+    model = Model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=1e-4)
+    expected = []
+    loader = FlatLoader(graphs(), 8, shuffle=True)
+    for _ in range(3):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss = model.loss(batch)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            expected.append(loss.item())
+    assert losses == expected
+    for name, value in model.state_dict().items():
+        assert torch.equal(weights[name], value), name
+
+
+def test_recorded_steps_train_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, _ = train()
+    monkeypatch.setattr(training_step, "CapturedStep", Recorder)
+    losses, _ = train(captured=True)
+    assert losses == pytest.approx(expected, rel=1e-4)
+
+
+def test_half_precision_is_of_the_loss_alone() -> None:
+    model = Model()
+    seen = []
+
+    def loss(batch: Batch) -> Tensor:
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return model.loss(batch)
+
+    optimizer = torch.optim.Adam(model.parameters())
+    monitor = optimizer.register_step_pre_hook(
+        lambda *_: seen.append(torch.is_autocast_enabled("cpu"))
+    )
+    TrainingStep(model, optimizer, loss, half=True)(graphs().batch([0, 1, 2]))
+    monitor.remove()
+    assert seen == [True, False]
+
+
+def test_batches_that_are_not_padded_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_step, "CapturedStep", Recorder)
+    model = Model()
+    step = TrainingStep(model, torch.optim.Adam(model.parameters()), model.loss, captured=True)
+    with pytest.raises(ValueError, match=r"expected a padded batch .* padded=True"):
+        step(graphs().batch([0, 1]))
+
+
+def test_a_cpu_has_no_captured_steps() -> None:
+    model = Model()
+    optimizer = torch.optim.Adam(model.parameters())
+    with pytest.raises(ValueError, match="on a CUDA device for captured steps, got cpu"):
+        TrainingStep(model, optimizer, model.loss, captured=True)
+    assert not TrainingStep(model, optimizer, model.loss).captured
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_captured_steps_equal_eager_ones() -> None:
+    expected, weights = train("cuda", captured=False)
+    losses, found = train("cuda")
+    assert losses == pytest.approx(expected, rel=1e-4)
+    for name, value in weights.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4)
