@@ -19,6 +19,7 @@ from dagnn.autoencoders.attention_sweep import (
     attention_gru_sweep,
     fused_attention_gru_sweep,
 )
+from dagnn.autoencoders.dead_units import JoinedLinear
 from dagnn.autoencoders.dense import has_kernels, kernels
 from dagnn.autoencoders.gated_sweep import gated_gru_sweep
 from dagnn.autoencoders.gru import gru_update
@@ -87,13 +88,13 @@ class DagLayer(nn.Module):
             if cell == "gru"
             else LinearCell(in_channels, hidden_channels, hidden_channels)
         )
-        sent = num_types if aggregator == "type_sum" else hidden_channels + max_nodes
+        sent = [num_types] if aggregator == "type_sum" else [hidden_channels, max_nodes]
         self.key = self.gate = self.map = None
         if aggregator == "attention":
-            self.key = nn.Linear(sent, 1, bias=False)
+            self.key = JoinedLinear(sent, 1, bias=False)
         else:
-            self.gate = nn.Linear(sent, hidden_channels)
-            self.map = nn.Linear(sent, hidden_channels, bias=False)
+            self.gate = JoinedLinear(sent, hidden_channels)
+            self.map = JoinedLinear(sent, hidden_channels, bias=False)
 
     def inner(self, x: Tensor) -> Tensor:
         """The input's part of the cell, for all nodes at once. ``[…, C]`` to ``[…, 3H or H]``"""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dagnn.autoencoders.dag_layer import DagLayer, sweep_both
+from dagnn.autoencoders.dead_units import JoinedLinear
 from dagnn.autoencoders.dense import at_last_node, flip, one_hot_types, sum_inner
 from dagnn.datasets.small_dags import SmallDags
 
@@ -61,8 +62,8 @@ class DAGNNEncoder(nn.Module):
 
         self.layers = stack()
         self.reverse_layers = stack() if bidirectional else None
-        joined = num_types + num_layers * hidden_channels
-        self.lin = nn.Linear(joined * (2 if bidirectional else 1), hidden_channels)
+        joined = [num_types, *[hidden_channels] * num_layers]
+        self.lin = JoinedLinear(joined * (2 if bidirectional else 1), hidden_channels)
 
     def forward(self, graphs: SmallDags) -> Tensor:
         """Graph vectors. ``[B, H]``"""

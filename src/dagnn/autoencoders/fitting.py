@@ -187,6 +187,16 @@ class _Training(LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.model.parameters(), lr=self._config.rate, fused=True)
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Adam's moments too may be of a model without dead units. Weights care for themselves."""
+        dead = self.model.dead_units
+        if dead is None:
+            return
+        names = [name for name, _ in self.model.named_parameters()]
+        for number, moments in checkpoint["optimizer_states"][0]["state"].items():
+            for kind in ("exp_avg", "exp_avg_sq"):
+                moments[kind] = dead.pad(names[number], moments[kind])
+
     def on_train_start(self) -> None:
         optimizer = self.trainer.optimizers[0]
         self._graphs = graphs = self._graphs.to(self.device)

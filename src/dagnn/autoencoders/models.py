@@ -6,9 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from dagnn.autoencoders.dag_decoder import DagDecoder
+from dagnn.autoencoders.dead_units import DeadUnits, padded_width
 from dagnn.autoencoders.deepgmg import DeepGMGDecoder, DeepGMGEncoder
 from dagnn.autoencoders.encoders import ConvolutionEncoder, DAGNNEncoder, DVAEEncoder
 from dagnn.autoencoders.sequence import RowByRowDecoder, SequenceDecoder, SequenceEncoder
@@ -106,7 +108,9 @@ def make_autoencoder(
         model: One of :data:`MODELS`.
         task: ``"na"`` (neural architectures) or ``"bn"`` (Bayesian networks), whose forms of a
             model may differ.
-        hidden_channels: Width of the states.
+        hidden_channels: Width of the states. Where products are much faster for a slightly larger
+            one, as 512 for 501 on a GPU, further units are dead: see
+            :mod:`dagnn.autoencoders.dead_units`.
         latent_channels: Width of the latent space.
         num_types: The number of node types; by default the task's.
         max_nodes: The largest number of nodes; by default the task's.
@@ -133,7 +137,16 @@ def make_autoencoder(
             f"expected options of the model {model!r} ({', '.join(allowed) or 'it has none'}), got "
             f"{', '.join(strange)}"
         )
-    encoder, decoder = MODELS[model](
-        task, num_types or types, max_nodes or nodes, hidden_channels, **options
-    )
-    return DagVAE(encoder, decoder, latent_channels)
+
+    def make(width: int) -> DagVAE:
+        parts = MODELS[model](task, num_types or types, max_nodes or nodes, width, **options)
+        return DagVAE(*parts, latent_channels)
+
+    made = make(hidden_channels)
+    width = padded_width(hidden_channels)
+    if width == hidden_channels:
+        return made
+    with torch.random.fork_rng(devices=[]):
+        wider = make(width)
+    wider.dead_units = DeadUnits(made, wider, hidden_channels, width)
+    return wider

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from dagnn.autoencoders.dead_units import DeadUnits
 from dagnn.autoencoders.elbo import latent_point
 from dagnn.datasets.small_dags import SmallDags
 
@@ -69,6 +70,7 @@ class DagVAE(nn.Module):
 
     latent_mean: Tensor
     latent_std: Tensor
+    dead_units: DeadUnits | None = None  # of a model that is wider than asked for
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module, latent_channels: int = 56) -> None:
         super().__init__()
