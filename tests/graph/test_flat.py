@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Batch, Data
 
 from dagnn import DAGNN, AddLevels, CycleError, FlatGraphs, LevelSchedule
@@ -236,6 +237,40 @@ def test_rows_may_travel_with_the_structure(graphs: list[Data]) -> None:
     elsewhere = replace(flat._tables, device=torch.device("meta"))
     batch, _ = cut_batch(elsewhere, every, False, torch.device("cpu"))
     assert_same(batch, flat.batch(every))
+
+
+class Operations(TorchDispatchMode):
+    """The names of the operations that torch is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_batch_takes_few_operations(padded: bool) -> None:
+    """The host's time for them is what a batch on an accelerator costs, beside compiled loops; and
+    a thread that works ahead gives Python's lock away at each."""
+    graphs = [
+        path_graph(n, x=torch.arange(n), edge_type=torch.zeros(n - 1, dtype=torch.long))
+        for n in range(1, 21)
+    ]
+    elsewhere = replace(
+        FlatGraphs.from_data_list(graphs)._tables, device=torch.device("meta")
+    )  # with the CPU in its place
+    asked = []
+    for count in (2, 20):
+        with Operations() as operations:
+            cut_batch(elsewhere, np.arange(count), True, torch.device("cpu"), padded)
+        asked.append(operations.names)
+    assert asked[0] == asked[1]
+    assert len(asked[0]) <= 22
+    assert asked[0].count("index_select") == 2
+    assert not {"_local_scalar_dense", "nonzero", "repeat_interleave"} & {*asked[0]}
 
 
 @needs_cuda

@@ -13,11 +13,13 @@ import numpy as np
 __all__ = [
     "batch_pointer",
     "first_bad_edge",
-    "gather_structure",
-    "level_sort",
+    "lay_out",
     "measure",
     "ragged_rows",
+    "totals",
 ]
+
+ZERO, ONE = np.uint64(0), np.uint64(1)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -92,6 +94,19 @@ def batch_pointer(
 
 
 @numba.njit(cache=True, nogil=True)
+def totals(
+    graphs: np.ndarray, depths: np.ndarray, num_sinks: np.ndarray
+) -> tuple[int, int, int]:  # pragma: no cover - compiled
+    """Of some graphs, the most levels, and the number of sinks in both directions."""
+    deepest = targets = sources = 0
+    for g in graphs:
+        deepest = max(deepest, depths[0, g], depths[1, g])
+        targets += num_sinks[0, g]
+        sources += num_sinks[1, g]
+    return deepest, targets, sources
+
+
+@numba.njit(cache=True, nogil=True)
 def ragged_rows(
     pointer: np.ndarray, graphs: np.ndarray, rows: np.ndarray
 ) -> None:  # pragma: no cover - compiled
@@ -104,98 +119,160 @@ def ragged_rows(
 
 
 @numba.njit(cache=True, nogil=True)
-def gather_structure(
+def lay_out(
     graphs: np.ndarray,
     node_ptr: np.ndarray,
     edge_ptr: np.ndarray,
     edges: np.ndarray,
     levels: np.ndarray,
-    ptr: np.ndarray,
-    batch: np.ndarray,
-    edge_index: np.ndarray,
-    level: np.ndarray,
+    memory: np.ndarray,
+    sizes: np.ndarray,
+    schedule: bool,
 ) -> None:  # pragma: no cover - compiled
-    """Lay graphs side by side; :obj:`ptr`, where each starts, is given, the rest is filled."""
-    at_edge = 0
+    """Lay stored graphs side by side, and a filler behind them if there is room.
+
+    Args:
+        memory: What is made, part after part: ``ptr``, ``batch``, ``edge_index``, levels in both
+            directions, the stored nodes, the stored edges, and the tensors of the schedule.
+        sizes: The size of each part.
+    """
+    ends = sizes.cumsum()
+    # Without a sign, since it is asked of every signed index whether it counts from the end.
+    out = memory.view(np.uint64)
+    ptr, batch = out[: ends[0]], out[ends[0] : ends[1]]
+    source, target = _row(out, ends, 2, 0), _row(out, ends, 2, 1)
+    level, reverse_level = _row(out, ends, 3, 0), _row(out, ends, 3, 1)
+    node_rows, edge_rows = out[ends[3] : ends[4]], out[ends[4] : ends[5]]
+    at_node = at_edge = 0
     for i in range(len(graphs)):
         g = graphs[i]
-        shift = ptr[i]
-        first = node_ptr[g]
-        for v in range(ptr[i + 1] - shift):
-            batch[shift + v] = i
-            level[0, shift + v] = levels[0, first + v]
-            level[1, shift + v] = levels[1, first + v]
+        shift = at_node
+        ptr[i] = shift
+        for v in range(node_ptr[g], node_ptr[g + 1]):
+            batch[at_node] = i
+            level[at_node] = levels[0, v]
+            reverse_level[at_node] = levels[1, v]
+            node_rows[at_node] = v
+            at_node += 1
         for e in range(edge_ptr[g], edge_ptr[g + 1]):
-            edge_index[0, at_edge] = edges[0, e] + shift
-            edge_index[1, at_edge] = edges[1, e] + shift
+            source[at_edge] = shift + edges[0, e]
+            target[at_edge] = shift + edges[1, e]
+            edge_rows[at_edge] = e
             at_edge += 1
+    ptr[len(graphs) :] = at_node
+    if at_node < len(batch):
+        ptr[-1] = len(batch)
+        batch[at_node:] = len(graphs)
+        _fill_room(at_node, at_edge, source, target, level, reverse_level)
+        node_rows[at_node:] = 0  # the attributes of the first node and the first edge
+        edge_rows[at_edge:] = 0
+    if schedule:
+        ins = np.zeros(len(batch), dtype=np.uint32)
+        outs = np.zeros(len(batch), dtype=np.uint32)
+        for e in range(len(source)):
+            outs[source[e]] += ONE
+            ins[target[e]] += ONE
+        _level_sort(source, target, level, ins, outs, out, ends, 0)
+        _level_sort(target, source, reverse_level, outs, ins, out, ends, 1)
 
 
 @numba.njit(cache=True, nogil=True)
-def level_sort(
-    edge_index: np.ndarray,
+def _row(
+    out: np.ndarray, ends: np.ndarray, part: int, direction: int
+) -> np.ndarray:  # pragma: no cover - compiled
+    """A row of a part that has two."""
+    size = (ends[part] - ends[part - 1]) // 2
+    start = ends[part - 1] + direction * size
+    return out[start : start + size]
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_room(
+    nodes: int,
+    edges: int,
+    source: np.ndarray,
+    target: np.ndarray,
     level: np.ndarray,
-    order: np.ndarray,
-    rank: np.ndarray,
-    level_ptr: np.ndarray,
-    pred_ptr: np.ndarray,
-    pred: np.ndarray,
-    pred_edge: np.ndarray,
-    succ_ptr: np.ndarray,
-    succ: np.ndarray,
-    succ_slot: np.ndarray,
-    targets: np.ndarray,
-    sources: np.ndarray,
+    reverse_level: np.ndarray,
 ) -> None:  # pragma: no cover - compiled
-    """What ``torch.ops.dagnn.level_sort`` makes, in linear time: levels without gaps need no
-    comparison, only counting. :obj:`level_ptr` is as long as the deeper direction asks."""
-    num_nodes = level.shape[1]
-    num_edges = edge_index.shape[1]
-    target = np.empty(num_edges, dtype=np.int64)  # position of each edge's head
-    fill = np.empty(max(num_nodes, level_ptr.shape[1]), dtype=np.int64)
-    for d in range(2):
-        level_ptr[d] = 0
-        for v in range(num_nodes):
-            level_ptr[d, level[d, v] + 1] += 1
-        for i in range(level_ptr.shape[1] - 1):
-            fill[i] = level_ptr[d, i]
-            level_ptr[d, i + 1] += level_ptr[d, i]
-        for v in range(num_nodes):
-            p = fill[level[d, v]]
-            fill[level[d, v]] = p + 1
-            order[d, p] = v
-            rank[d, v] = p
+    """Write the filler's edges and levels behind those of the graphs, which are so many: from the
+    first half of its nodes to the second, in turn; see :mod:`dagnn.graph.padding`."""
+    level[nodes:] = 0
+    reverse_level[nodes:] = 0
+    half = (len(level) - nodes) // 2
+    for e in range(edges, len(source)):
+        v = nodes + (e - edges) % half
+        source[e], target[e] = v, v + half
+        reverse_level[v] = level[v + half] = 1
 
-        pred_ptr[d] = 0
-        succ_ptr[d] = 0
-        for e in range(num_edges):
-            target[e] = rank[d, edge_index[1 - d, e]]
-            pred_ptr[d, target[e] + 1] += 1
-            succ_ptr[d, rank[d, edge_index[d, e]] + 1] += 1
-        for p in range(num_nodes):
-            fill[p] = pred_ptr[d, p]
-            pred_ptr[d, p + 1] += pred_ptr[d, p]
-            succ_ptr[d, p + 1] += succ_ptr[d, p]
-        for e in range(num_edges):
-            slot = fill[target[e]]
-            fill[target[e]] = slot + 1
-            pred[d, slot] = rank[d, edge_index[d, e]]
-            pred_edge[d, slot] = e
 
-        # Going through the slots, not the edges, lists successors in level-major order.
-        for p in range(num_nodes):
-            fill[p] = succ_ptr[d, p]
-        for p in range(num_nodes):
-            for slot in range(pred_ptr[d, p], pred_ptr[d, p + 1]):
-                place = fill[pred[d, slot]]
-                fill[pred[d, slot]] = place + 1
-                succ[d, place] = p
-                succ_slot[d, place] = slot
+@numba.njit(cache=True, nogil=True)
+def _level_sort(
+    source: np.ndarray,
+    target: np.ndarray,
+    level: np.ndarray,
+    ins: np.ndarray,
+    outs: np.ndarray,
+    out: np.ndarray,
+    ends: np.ndarray,
+    direction: int,
+) -> None:  # pragma: no cover - compiled
+    """What ``torch.ops.dagnn.level_sort`` makes in one direction, in linear time: levels without
+    gaps need no comparison, only counting. While a list is filled, its end is where the next entry
+    goes. Places for sinks that are too many name the last node.
 
-        sinks = targets if d == 0 else sources
-        i = 0
-        for v in range(num_nodes):
-            p = rank[d, v]
-            if succ_ptr[d, p] == succ_ptr[d, p + 1]:
-                sinks[i] = v
-                i += 1
+    Args:
+        ins, outs: The number of edges into and out of each node.
+        out, ends: All parts, and where each of them ends; those of the schedule from part 6 on.
+    """
+    order, rank = _row(out, ends, 6, direction), _row(out, ends, 7, direction)
+    level_ptr, pred_ptr = _row(out, ends, 8, direction), _row(out, ends, 9, direction)
+    pred, pred_edge = _row(out, ends, 10, direction), _row(out, ends, 11, direction)
+    succ_ptr, succ = _row(out, ends, 12, direction), _row(out, ends, 13, direction)
+    succ_slot = _row(out, ends, 14, direction)
+    sinks = out[ends[14 + direction] : ends[15 + direction]]
+
+    level_ptr[:] = 0
+    next_position = level_ptr[1:]
+    for v in range(len(level)):
+        next_position[level[v]] += ONE
+    position = ZERO
+    for i in range(len(next_position)):
+        size = next_position[i]
+        next_position[i] = position
+        position += size
+    for v in range(len(level)):
+        p = next_position[level[v]]
+        next_position[level[v]] = p + ONE
+        order[p] = v
+        rank[v] = p
+
+    pred_ptr[0] = succ_ptr[0] = 0
+    next_slot, next_place = pred_ptr[1:], succ_ptr[1:]
+    slot = place = ZERO
+    for p in range(len(order)):
+        next_slot[p], next_place[p] = slot, place
+        slot += ins[order[p]]
+        place += outs[order[p]]
+    head = np.empty(len(pred), dtype=np.uint32)  # position at the other end of each slot
+    for e in range(len(pred)):
+        p = rank[target[e]]
+        slot = next_slot[p]
+        next_slot[p] = slot + ONE
+        head[slot] = p
+        pred[slot] = rank[source[e]]
+        pred_edge[slot] = e
+    # Going through the slots, not the edges, lists successors in level-major order.
+    for s in range(len(pred)):
+        p = pred[s]
+        place = next_place[p]
+        next_place[p] = place + ONE
+        succ[place] = head[s]
+        succ_slot[place] = s
+
+    sinks[:] = len(order) - 1
+    i = 0
+    for v in range(len(outs)):  # without a branch that half of the nodes would take
+        if i < len(sinks):
+            sinks[i] = v
+        i += outs[v] == 0

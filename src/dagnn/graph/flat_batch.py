@@ -8,9 +8,8 @@ ever waits for the accelerator.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +18,13 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from dagnn.graph import compiled
-from dagnn.graph.padding import Room, fill_room, room_for
+from dagnn.graph.padding import Room, room_for
 from dagnn.graph.schedule import LevelSchedule
 
 __all__ = ["Column", "Tables", "cut_batch", "is_index"]
 
-Shapes = dict[str, tuple[int, ...]]
 SCHEDULE = tuple(LevelSchedule.__dataclass_fields__)
+PAIRS = {"edge_index", "levels", *SCHEDULE} - {"targets", "sources"}  # a row for each direction
 DATA_BATCH: Any = type(Batch(_base_cls=Data))
 
 
@@ -56,8 +55,12 @@ def is_index(name: str) -> bool:
     return "index" in name or name == "face"
 
 
+def _rows_of(kind: str) -> str:
+    return f"rows of {kind}"
+
+
 def _shift_of(kind: str) -> str:
-    return f"number of nodes before each {kind} row"
+    return f"number of nodes before each row of {kind}"
 
 
 def cut_batch(
@@ -68,147 +71,124 @@ def cut_batch(
     padded: bool = False,
 ) -> tuple[Batch, list[Tensor]]:
     """Some graphs side by side, and the tensors that own the memory behind them."""
-    if padded:
-        tables = _without_ragged(tables)
-    resident = tables.device.type != "cpu"
-    starts = {k: compiled.batch_pointer(p, graphs) for k, p in tables.pointers.items()}
-    room = _room(tables, graphs, starts, padded)
-    shapes = _shapes(room, len(graphs) + padded, schedule)
-    row_shapes: Shapes = {kind: (int(s[-1]),) for kind, s in starts.items()}
-    row_shapes |= {"node": (room.nodes,), "edge": (room.edges,)}
-    shifted = {column.kind for name, column in tables.columns.items() if is_index(name)}
-    row_shapes |= {_shift_of(kind): row_shapes[kind] for kind in shifted}
-    if resident:
-        shapes |= row_shapes
-    buffer, host = _carve(shapes, pin=device.type == "cuda")
-    rows = host if resident else _carve(row_shapes)[1]
-    _fill(tables, graphs, starts, host, rows, schedule, room)
-
-    parts = host
-    if device.type != "cpu":
-        buffer = buffer.to(device, non_blocking=True)
-        parts = _views(buffer, shapes)
-    if resident:
-        rows = parts
-    columns = {
-        name: _gather(
-            column,
-            rows[column.kind],
-            rows[_shift_of(column.kind)] if is_index(name) else None,
-            device,
-        )
-        for name, column in tables.columns.items()
-    }
-    batch = _assemble(tables, starts, parts, columns, schedule)
-    if padded:
-        _declare_filler(batch, room)
-    return batch, [buffer, *columns.values()]
-
-
-def _room(
-    tables: Tables, graphs: np.ndarray, starts: Mapping[str, np.ndarray], padded: bool
-) -> Room:
-    targets, sources = tables.num_sinks[:, graphs].sum(1).tolist()
+    columns = tables.columns
+    if padded:  # only attributes whose sizes follow from the batch's
+        columns = {name: c for name, c in columns.items() if c.kind in ("node", "edge", "graph")}
+    kinds = dict.fromkeys(["node", "edge", *(column.kind for column in columns.values())])
+    starts = {kind: compiled.batch_pointer(tables.pointers[kind], graphs) for kind in kinds}
     room = Room(
         int(starts["node"][-1]),
         int(starts["edge"][-1]),
-        int(tables.depths[:, graphs].max()),
-        targets,
-        sources,
+        *compiled.totals(graphs, tables.depths, tables.num_sinks),
     )
-    return room_for(*room) if padded else room
+    if padded:
+        room = room_for(*room)
+    num_graphs = len(graphs) + padded
+    sizes = _sizes(room, num_graphs, schedule)
+    others = _other_rows(tables, graphs, columns, starts, room)
+    host = _lay_out(tables, graphs, sizes, others, schedule, pin=device.type == "cuda")
+    sizes |= {name: len(rows) for name, rows in others.items()}
+    buffer = host.to(device, non_blocking=True)
+    parts = _parts(buffer, sizes)
+    rows = parts if tables.device.type != "cpu" or buffer is host else _parts(host, sizes)
+    gathered = {
+        name: _gather(
+            column,
+            rows[_rows_of(column.kind)],
+            rows[_shift_of(column.kind)] if is_index(name) else None,
+            device,
+        )
+        for name, column in columns.items()
+    }
+    batch = _assemble(parts, gathered, schedule, room.nodes if tables.store_num_nodes else None)
+    hidden = {"_has_filler": True} if padded else _slices(tables, starts)
+    vars(batch._store).update(hidden, _num_graphs=num_graphs)
+    return batch, [buffer, *gathered.values()]
 
 
-def _without_ragged(tables: Tables) -> Tables:
-    """Only attributes whose sizes follow from the batch's."""
-    kinds = ("node", "edge", "graph")
-    columns = {name: c for name, c in tables.columns.items() if c.kind in kinds}
-    return replace(tables, columns=columns, pointers={k: tables.pointers[k] for k in kinds})
-
-
-def _declare_filler(batch: Batch, room: Room) -> None:
-    """The filler is a graph like the others, but without attributes of its own."""
-    batch._num_graphs += 1
-    batch._has_filler = True
-    if "num_nodes" in batch:
-        batch.num_nodes = room.nodes
-    del batch._slice_dict, batch._inc_dict  # it cannot be taken apart again
-
-
-def _shapes(room: Room, num_graphs: int, schedule: bool) -> Shapes:
-    nodes, edges = room.nodes, room.edges
-    shapes: Shapes = {
-        "ptr": (num_graphs + 1,),
-        "batch": (nodes,),
-        "edge_index": (2, edges),
-        "levels": (2, nodes),
+def _sizes(room: Room, num_graphs: int, schedule: bool) -> dict[str, int]:
+    """What :func:`dagnn.graph.compiled.lay_out` makes, in its order."""
+    nodes, edges, levels, targets, sources = room
+    sizes = {
+        "ptr": num_graphs + 1,
+        "batch": nodes,
+        "edge_index": 2 * edges,
+        "levels": 2 * nodes,
+        _rows_of("node"): nodes,
+        _rows_of("edge"): edges,
     }
     if schedule:
-        sizes: Shapes = {
-            "level_ptr": (2, room.levels + 1),
-            "targets": (room.targets,),
-            "sources": (room.sources,),
+        sizes |= {
+            "order": 2 * nodes,
+            "rank": 2 * nodes,
+            "level_ptr": 2 * (levels + 1),
+            "pred_ptr": 2 * (nodes + 1),
+            "pred": 2 * edges,
+            "pred_edge": 2 * edges,
+            "succ_ptr": 2 * (nodes + 1),
+            "succ": 2 * edges,
+            "succ_slot": 2 * edges,
+            "targets": targets,
+            "sources": sources,
         }
-        sizes |= dict.fromkeys(("order", "rank"), (2, nodes))
-        sizes |= dict.fromkeys(("pred_ptr", "succ_ptr"), (2, nodes + 1))
-        sizes |= dict.fromkeys(("pred", "pred_edge", "succ", "succ_slot"), (2, edges))
-        shapes |= {name: sizes[name] for name in SCHEDULE}
-    return shapes
+    return sizes
 
 
-def _carve(shapes: Shapes, pin: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
-    """One buffer on the CPU, and tensors of these shapes in it."""
-    size = sum(math.prod(shape) for shape in shapes.values())
-    buffer = torch.empty(size, dtype=torch.long, pin_memory=pin)
-    return buffer, _views(buffer, shapes)
-
-
-def _views(buffer: Tensor, shapes: Shapes) -> dict[str, Tensor]:
-    pieces = buffer.split([math.prod(shape) for shape in shapes.values()])
-    return {
-        name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
-    }
-
-
-def _fill(
+def _other_rows(
     tables: Tables,
     graphs: np.ndarray,
+    columns: Mapping[str, Column],
     starts: Mapping[str, np.ndarray],
-    host: Mapping[str, Tensor],
-    rows: Mapping[str, Tensor],
-    schedule: bool,
     room: Room,
-) -> None:
-    out = {name: part.numpy() for name, part in host.items()}
-    out["ptr"][: len(graphs) + 1] = starts["node"]
-    out["ptr"][len(graphs) + 1 :] = room.nodes
-    compiled.gather_structure(
+) -> dict[str, np.ndarray]:
+    """Where the rows of attributes of graphs are stored, and how much indices are shifted."""
+    rows = {}
+    for kind, own in starts.items():
+        if kind not in ("node", "edge"):
+            rows[_rows_of(kind)] = np.empty(own[-1], dtype=np.int64)
+            compiled.ragged_rows(tables.pointers[kind], graphs, rows[_rows_of(kind)])
+    for kind in {column.kind for name, column in columns.items() if is_index(name)}:
+        shift = np.repeat(starts["node"][:-1], np.diff(starts[kind]))
+        size = {"node": room.nodes, "edge": room.edges}.get(kind, len(shift))
+        rows[_shift_of(kind)] = np.zeros(size, dtype=np.int64)
+        rows[_shift_of(kind)][: len(shift)] = shift
+    return rows
+
+
+def _lay_out(
+    tables: Tables,
+    graphs: np.ndarray,
+    sizes: Mapping[str, int],
+    others: Mapping[str, np.ndarray],
+    schedule: bool,
+    pin: bool,
+) -> Tensor:
+    """The structure, and other rows behind it."""
+    made = sum(sizes.values())
+    buffer = torch.empty(made + sum(map(len, others.values())), dtype=torch.long, pin_memory=pin)
+    memory = buffer.numpy()
+    compiled.lay_out(
         graphs,
         tables.pointers["node"],
         tables.pointers["edge"],
         tables.edges.numpy(),
         tables.levels.numpy(),
-        out["ptr"],
-        out["batch"],
-        out["edge_index"],
-        out["levels"],
+        memory,
+        np.array([*sizes.values()]),
+        schedule,
     )
-    nodes, edges = int(starts["node"][-1]), int(starts["edge"][-1])
-    if room.nodes > nodes:
-        fill_room(nodes, edges, len(graphs), out["edge_index"], out["batch"], out["levels"])
-    if schedule:
-        # Places of the lists that are too many name the last node, which is the filler's.
-        out["targets"][:] = out["sources"][:] = room.nodes - 1
-        compiled.level_sort(out["edge_index"], out["levels"], *(out[name] for name in SCHEDULE))
-    for kind, pointer in tables.pointers.items():
-        own = rows[kind].numpy()
-        size = int(starts[kind][-1])
-        compiled.ragged_rows(pointer, graphs, own[:size])
-        own[size:] = 0  # the filler has the attributes of the first node and the first edge
-        if _shift_of(kind) in rows:
-            shift = rows[_shift_of(kind)].numpy()
-            shift[:size] = np.repeat(starts["node"][:-1], np.diff(starts[kind]))
-            shift[size:] = 0
+    if others:
+        np.concatenate([*others.values()], out=memory[made:])
+    return buffer
+
+
+def _parts(buffer: Tensor, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    """The tensors that lie in a buffer."""
+    pieces = buffer.split_with_sizes([*sizes.values()])
+    return {
+        name: piece.view(2, sizes[name] // 2) if name in PAIRS else piece
+        for name, piece in zip(sizes, pieces, strict=True)
+    }
 
 
 def _gather(column: Column, rows: Tensor, shift: Tensor | None, device: torch.device) -> Tensor:
@@ -226,35 +206,40 @@ def _gather(column: Column, rows: Tensor, shift: Tensor | None, device: torch.de
 
 
 def _assemble(
-    tables: Tables,
-    starts: Mapping[str, np.ndarray],
     parts: Mapping[str, Tensor],
     columns: Mapping[str, Tensor],
     schedule: bool,
+    num_nodes: int | None,
 ) -> Batch:
     batch = DATA_BATCH.__new__(DATA_BATCH)  # PyG's constructor makes a class each time
     Data.__init__(batch)
-    level, reverse_level = parts["levels"]
-    batch.update(
-        {
-            **columns,
-            "edge_index": parts["edge_index"],
-            "level": level,
-            "reverse_level": reverse_level,
-            "batch": parts["batch"],
-            "ptr": parts["ptr"],
-        }
+    level, reverse_level = parts["levels"].unbind()
+    own = batch._store._mapping  # PyG's setters would take as long as the gathers
+    own.update(
+        columns,
+        edge_index=parts["edge_index"],
+        level=level,
+        reverse_level=reverse_level,
+        batch=parts["batch"],
+        ptr=parts["ptr"],
     )
-    if tables.store_num_nodes:
-        batch.num_nodes = int(starts["node"][-1])
-        batch._store._num_nodes = np.diff(starts["node"]).tolist()
+    if num_nodes is not None:
+        own["num_nodes"] = num_nodes
     if schedule:
-        batch.schedule = LevelSchedule(*(parts[name] for name in SCHEDULE))
-    # What PyG needs to take the batch apart again.
-    slices = {kind: torch.from_numpy(s) for kind, s in starts.items()}
+        own["schedule"] = LevelSchedule(*(parts[name] for name in SCHEDULE))
+    return batch
+
+
+def _slices(tables: Tables, starts: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """What PyG needs to take a batch apart again."""
+    slices = {kind: torch.from_numpy(own) for kind, own in starts.items()}
     kinds = {name: column.kind for name, column in tables.columns.items()}
     kinds |= {"edge_index": "edge", "level": "node", "reverse_level": "node"}
-    batch._num_graphs = len(starts["node"]) - 1
-    batch._slice_dict = {name: slices[kind] for name, kind in kinds.items()}
-    batch._inc_dict = {name: slices["node"][:-1] if is_index(name) else None for name in kinds}
-    return batch
+    before = slices["node"][:-1]
+    out = {
+        "_slice_dict": {name: slices[kind] for name, kind in kinds.items()},
+        "_inc_dict": {name: before if is_index(name) else None for name in kinds},
+    }
+    if tables.store_num_nodes:
+        out["_num_nodes"] = np.diff(starts["node"]).tolist()
+    return out

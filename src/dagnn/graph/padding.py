@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import NamedTuple
 
-import numpy as np
 from torch import Tensor
 from torch_geometric.data import Batch
 
@@ -20,7 +19,6 @@ from dagnn.graph.schedule import LevelSchedule
 
 __all__ = [
     "Room",
-    "fill_room",
     "has_filler",
     "room_for",
     "sizes_of",
@@ -70,36 +68,6 @@ def round_up(size: int, parts: int = 4) -> int:
     """
     step = max(1, (1 << max(0, size - 1).bit_length() >> 1) // parts)
     return -(-size // step) * step
-
-
-def fill_room(
-    nodes: int,
-    edges: int,
-    graph: int,
-    edge_index: np.ndarray,
-    batch: np.ndarray,
-    levels: np.ndarray,
-) -> None:
-    """Write the filler behind the other graphs.
-
-    Args:
-        nodes: The number of their nodes.
-        edges: The number of their edges.
-        graph: The number of the graphs, and so the index of the filler.
-        edge_index: ``[2, room.edges]``
-        batch: ``[room.nodes]``
-        levels: ``[2, room.nodes]``
-    """
-    extra_nodes, extra_edges = batch.size - nodes, edge_index.shape[1] - edges
-    half = extra_nodes // 2
-    tail = np.arange(extra_edges) % half
-    edge_index[0, edges:] = nodes + tail
-    edge_index[1, edges:] = nodes + half + tail
-    batch[nodes:] = graph
-    used = min(extra_edges, half)
-    levels[:, nodes:] = 0
-    levels[0, nodes + half : nodes + half + used] = 1
-    levels[1, nodes : nodes + used] = 1
 
 
 def _free(extra_nodes: int, extra_edges: int) -> int:
