@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from dagnn.experiments.cells import Cell
-from dagnn.experiments.registry import NAMES, Entry, Place, Rates, make_entry
+from dagnn.experiments.entries import Entry, Place
+from dagnn.experiments.registry import NAMES, Rates, make_entry
 
 __all__ = ["Planned", "Selection", "selection_of"]
 
@@ -28,7 +29,7 @@ class Selection:
     Args:
         name: A table or a figure, ``"sweep"``, or ``"all"``.
         preset: ``"quick"`` or ``"paper"``.
-        rows, columns: See :meth:`dagnn.experiments.registry.Entry.only`; by default all.
+        rows, columns: See :meth:`dagnn.experiments.entries.Entry.only`; by default all.
         seeds: By default the preset's.
         options: How models are trained, where it is not as the preset says; see
             :meth:`dagnn.experiments.cells.Cell.trained_with`.

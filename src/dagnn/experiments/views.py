@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dagnn.experiments.cells import Cell
+from dagnn.experiments.entries import Entry, Place
 from dagnn.experiments.paper_values import FOLDS, Value
 from dagnn.experiments.records import SPARSE, Record
-from dagnn.experiments.registry import NAMES, PRESETS, Entry, Place, best_rates, make_entry
+from dagnn.experiments.registry import NAMES, PRESETS, best_rates, make_entry
 from dagnn.experiments.selection import Planned, Selection, selection_of
 
 __all__ = ["EntryView", "Measured", "PlaceView", "standard_errors", "view_all", "view_entry"]
@@ -91,7 +92,7 @@ class EntryView:
         return list(found.values())
 
     def only(self, rows: Sequence[str], columns: Sequence[str]) -> EntryView:
-        """A part of it; see :meth:`dagnn.experiments.registry.Entry.only`."""
+        """A part of it; see :meth:`dagnn.experiments.entries.Entry.only`."""
         entry = self.entry.only(rows, columns)
         wanted = {(place.row, place.column) for place in entry.places}
         places = (p for p in self.places if (p.place.row, p.place.column) in wanted)
