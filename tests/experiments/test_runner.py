@@ -96,7 +96,11 @@ def test_a_killed_run_goes_on(place: Workplace, tmp_path: Path) -> None:
     assert not read_records(folder)
     assert len(before) < 60
     assert settle(long, folder, place).status == "done"
-    history = read_records(folder)[0].content["history"]
+    content = read_records(folder)[0].content
+    rest = [json.loads(line)["seconds"] for line in rows.read_text().splitlines()]
+    assert content["seconds"] >= sum(rest)  # of both processes
+    assert "cpu_seconds" not in content
+    history = content["history"]
     assert len(history) == 60
     assert history[1]["train_seconds"] == float(f"{before[1]['train_seconds']:.6g}")
 

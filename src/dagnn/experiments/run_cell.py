@@ -88,19 +88,20 @@ def run_cell(cell: Cell, place: Workplace) -> dict[str, Any]:
     path = find_data(cell.data_kind, place.data)
     if cell.data != path.stem:
         raise ValueError(f"expected the data {cell.data!r} of {cell.id}, found {path}")
+    earlier = sum(row.get("seconds", 0.0) for row in _epochs(place.runs / cell.id))
     start, cpu_start = time.perf_counter(), time.process_time()
     result = RUN[cell.kind](cell, path, place)
     record = run_record(
         cell.config,
         result.metrics,
         seed=cell.seed,
-        seconds=time.perf_counter() - start,
+        seconds=earlier + time.perf_counter() - start,
         data={"name": cell.data, "sha256": result.fingerprint},
     )
     record = {"id": cell.id, **record}
     if place.shared:
         record["shared"] = True
-    else:
+    elif not earlier:  # that of killed processes is not known
         # On a busy machine the time of the clock says little.
         record["cpu_seconds"] = round(time.process_time() - cpu_start, 3)
     if result.history is not None:
@@ -113,10 +114,6 @@ def run_cell(cell: Cell, place: Workplace) -> dict[str, Any]:
 def read_history(folder: Path) -> list[dict[str, Any]]:
     """The rows of a run's ``metrics.jsonl``, as far as a report draws them; without the time of
     epochs that shared their device."""
-    path = folder / "metrics.jsonl"
-    if not path.exists():
-        return []
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     kept = ("epoch", "loss", "valid_f1", "valid_accuracy", "train_seconds")
     return [
         {
@@ -124,8 +121,15 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
             for name in kept
             if name in row and not (name == "train_seconds" and row.get("shared"))
         }
-        for row in rows
+        for row in _epochs(folder)
     ]
+
+
+def _epochs(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def median_time(history: list[dict[str, Any]]) -> dict[str, float]:
