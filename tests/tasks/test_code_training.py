@@ -214,8 +214,9 @@ def test_padded_steps_train_the_same(
 def test_all_that_a_warm_up_changes_can_be_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Tensor] = []
     monkeypatch.setattr(training_step, "CapturedStep", lambda changed, _: told.extend(changed))
-    monkeypatch.setattr(TokenPrediction, "trainer", SimpleNamespace(optimizers=[None]))
     task = TokenPrediction(EncoderConfig(model="gin-vn", channels=8), vocabulary())
+    trainer = SimpleNamespace(optimizers=[task.configure_optimizers()])
+    monkeypatch.setattr(TokenPrediction, "trainer", trainer)
     task.capture_steps(None, half=False)
     task.on_train_start()
     known = {id(tensor) for tensor in told}

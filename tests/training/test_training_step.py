@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from dagnn import DAGNN, FlatLoader
+from dagnn import DAGNN, FlatLoader, without_filler
 from dagnn.training import TrainingStep, training_step
 from tests.graph.test_flat import needs_cuda
 from tests.training.toy import graphs
@@ -22,7 +22,7 @@ class Model(nn.Module):
         self.encoder = DAGNN(3, 8, 2, 1, bidirectional=True)
 
     def loss(self, batch: Batch) -> Tensor:
-        out = self.encoder(batch).flatten()[: len(batch.y)]
+        out = without_filler(self.encoder(batch), batch).flatten()
         return (out - batch.y).square().mean()
 
 
@@ -101,6 +101,44 @@ def test_batches_that_are_not_padded_are_refused(monkeypatch: pytest.MonkeyPatch
         step(graphs().batch([0, 1]))
 
 
+@pytest.mark.parametrize("clip", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_norm_is_positive(clip: float) -> None:
+    model = Model()
+    with pytest.raises(ValueError, match=f"expected clip > 0, .*got {clip}"):
+        TrainingStep(model, torch.optim.Adam(model.parameters()), model.loss, clip=clip)
+
+
+def test_modules_and_optimizers_belong_together() -> None:
+    model = Model()
+    optimizer = torch.optim.Adam(Model().parameters())
+    with pytest.raises(ValueError, match="expected an optimizer of the module's parameters"):
+        TrainingStep(model, optimizer, model.loss)
+    with pytest.raises(ValueError, match="expected a module with parameters"):
+        TrainingStep(nn.Sequential(), optimizer, model.loss)
+    part = torch.optim.Adam(model.encoder.lin.parameters())  # the rest is frozen
+    before = [p.clone() for p in model.encoder.forward_layers.parameters()]
+    TrainingStep(model, part, model.loss)(graphs().batch([0, 1, 2]))
+    after = list(model.encoder.forward_layers.parameters())
+    assert all(map(torch.equal, before, after))
+
+
+@pytest.mark.parametrize(
+    ("loss", "got"), [(torch.ones(3), r"\[3\]"), (1.0, "float"), (None, "None")]
+)
+def test_a_loss_is_one_number(loss: Any, got: str) -> None:
+    model = Model()
+    step = TrainingStep(model, torch.optim.Adam(model.parameters()), lambda _: loss)
+    with pytest.raises(ValueError, match=f"expected a loss that is a tensor of one .*got {got}"):
+        step(graphs().batch([0]))
+
+
+@pytest.mark.parametrize("kind", [torch.optim.NAdam, torch.optim.SGD])
+def test_captured_steps_are_of_adam(kind: Any) -> None:
+    model = Model()
+    with pytest.raises(ValueError, match=f"expected torch.optim.Adam or .*got {kind.__name__}"):
+        TrainingStep(model, kind(model.parameters(), lr=0.1), model.loss, captured=True)
+
+
 def test_a_cpu_has_no_captured_steps() -> None:
     model = Model()
     optimizer = torch.optim.Adam(model.parameters())
@@ -117,3 +155,23 @@ def test_captured_steps_equal_eager_ones() -> None:
     assert losses == pytest.approx(expected, rel=1e-4)
     for name, value in weights.items():
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_what_is_recorded_may_not_change() -> None:
+    model = Model().to("cuda")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    step = TrainingStep(model, optimizer, model.loss)
+    batch = graphs().to("cuda").batch(range(8), schedule=True, padded=True)
+    first, second = step(batch), step(batch)
+    assert first != second  # not the same memory
+    optimizer.param_groups[0]["lr"] = 0.1
+    step(batch)
+    optimizer.param_groups[0]["betas"] = (0.5, 0.999)
+    with pytest.raises(ValueError, match="to change but its learning rate"):
+        step(batch)
+    optimizer.param_groups[0]["betas"] = (0.9, 0.999)
+    optimizer.load_state_dict(optimizer.state_dict())
+    with pytest.raises(ValueError, match="to change but its learning rate"):
+        step(batch)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,18 +34,28 @@ class CapturedStep:
 
     The optimizer is made capturable, and its learning rate becomes a tensor on the device, so
     that a change reaches the captured steps; a schedule may change or replace it between steps.
+    All else about it is recorded, and changes are refused.
 
     Args:
         changed: All that the step changes beside the optimizer's state, on a CUDA device: what
             it trains, and buffers such as running statistics.
-        optimizer: Their optimizer.
+        optimizer: Their optimizer, :class:`torch.optim.Adam` or :class:`torch.optim.AdamW`, whose
+            state begins with zeros: that of others could not be restored after the warm-up.
     """
 
     def __init__(self, changed: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> None:
         self._changed, self._optimizer = list(changed), optimizer
         device = self._changed[0].device
+        if not isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
+            raise ValueError(
+                "expected torch.optim.Adam or torch.optim.AdamW for captured steps, got "
+                f"{type(optimizer).__name__}"
+            )
         if device.type != "cuda":
-            raise ValueError(f"expected tensors on a CUDA device for captured steps, got {device}")
+            raise ValueError(
+                f"expected tensors on a CUDA device for captured steps, got {device}; leave out "
+                "captured"
+            )
         self._stream = _own_stream(device)
         self._rates = [
             torch.tensor(float(group["lr"]), device=device) for group in optimizer.param_groups
@@ -53,6 +64,8 @@ class CapturedStep:
         self._pool = torch.cuda.graph_pool_handle()
         for group in optimizer.param_groups:
             group["capturable"] = True
+        self._recorded_options = self._options()
+        self._recorded_state = optimizer.state
 
     def __call__(
         self, key: Hashable, inputs: Sequence[Tensor], step: Callable[[list[Tensor]], Tensor]
@@ -78,7 +91,20 @@ class CapturedStep:
         captured.graph.replay()
         return captured.loss
 
+    def _options(self) -> list[dict[str, Any]]:
+        """What stays as it is recorded: all options of the optimizer but the learning rate."""
+        names = self._optimizer.defaults.keys() - {"lr"}
+        return [{name: group[name] for name in names} for group in self._optimizer.param_groups]
+
     def _follow_rates(self) -> None:
+        if (
+            self._options() != self._recorded_options
+            or self._optimizer.state is not self._recorded_state
+        ):
+            raise ValueError(
+                "expected nothing of the optimizer to change but its learning rate, since steps "
+                "are recorded, got other options or a loaded state; make the step after that"
+            )
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             if group["lr"] is not rate:
                 rate.fill_(float(group["lr"]))
