@@ -62,10 +62,11 @@ class CapturedStep:
         ]
         self._captured: dict[Hashable, _Captured] = {}
         self._pool = torch.cuda.graph_pool_handle()
+        self._recorded: tuple[Any, ...] = ()  # what is not to change any more
         for group in optimizer.param_groups:
             group["capturable"] = True
-        self._recorded_options = self._options()
-        self._recorded_state = optimizer.state
+        for state in optimizer.state.values():  # of a run without captured steps
+            state["step"] = state["step"].to(device)
 
     def __call__(
         self, key: Hashable, inputs: Sequence[Tensor], step: Callable[[list[Tensor]], Tensor]
@@ -82,6 +83,7 @@ class CapturedStep:
         Returns:
             The loss. It is overwritten by the next step.
         """
+        self._check_unchanged()
         self._follow_rates()
         captured = self._captured.get(key)
         if captured is None:
@@ -91,20 +93,25 @@ class CapturedStep:
         captured.graph.replay()
         return captured.loss
 
-    def _options(self) -> list[dict[str, Any]]:
-        """What stays as it is recorded: all options of the optimizer but the learning rate."""
-        names = self._optimizer.defaults.keys() - {"lr"}
-        return [{name: group[name] for name in names} for group in self._optimizer.param_groups]
+    def __len__(self) -> int:
+        """The number of sizes that were seen."""
+        return len(self._captured)
 
-    def _follow_rates(self) -> None:
-        if (
-            self._options() != self._recorded_options
-            or self._optimizer.state is not self._recorded_state
-        ):
+    def _fixed(self) -> tuple[Any, ...]:
+        """What stays as it is recorded: where the optimizer's state is, and all its options but
+        the learning rate."""
+        names = sorted(self._optimizer.defaults.keys() - {"lr"})
+        groups = self._optimizer.param_groups
+        return id(self._optimizer.state), *(group[name] for group in groups for name in names)
+
+    def _check_unchanged(self) -> None:
+        if self._captured and self._fixed() != self._recorded:
             raise ValueError(
                 "expected nothing of the optimizer to change but its learning rate, since steps "
                 "are recorded, got other options or a loaded state; make the step after that"
             )
+
+    def _follow_rates(self) -> None:
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             if group["lr"] is not rate:
                 rate.fill_(float(group["lr"]))
@@ -117,11 +124,13 @@ class CapturedStep:
         device = self._changed[0].device
         before = self._snapshot()
         self._stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(self._stream):
-            for _ in range(WARM_UP):
-                step(kept)
-        torch.cuda.current_stream(device).wait_stream(self._stream)
-        self._restore(before)
+        try:
+            with torch.cuda.stream(self._stream):
+                for _ in range(WARM_UP):
+                    step(kept)
+        finally:  # nothing is trained by a step that fails
+            torch.cuda.current_stream(device).wait_stream(self._stream)
+            self._restore(before)
         # Gradients of the warm-up are dropped, so that the graph has its own.
         self._optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
@@ -130,6 +139,7 @@ class CapturedStep:
             graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         ):
             loss = step(kept)
+        self._recorded = self._fixed()
         return _Captured(graph, kept, loss)
 
     def _snapshot(self) -> list[tuple[Tensor, Tensor]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch_geometric.data import Batch
 
 from dagnn.graph.padding import has_filler, sizes_of, tensors_of, with_tensors
 from dagnn.training.captured_step import CapturedStep
+from dagnn.training.processes import number
 
 __all__ = ["TrainingStep"]
 
@@ -27,10 +29,14 @@ class TrainingStep:
       :func:`dagnn.without_filler`, and so must layers in which graphs meet: batch normalization of
       nodes by :class:`dagnn.nn.kept_rows.KeptRowsNorm`.
     - A loss that never waits for the device: no ``.item()``, no boolean masks, nothing that is
-      decided in Python by values of tensors. A :class:`dagnn.DAGNN` with a fused path (see its
-      ``repr``) is of that kind.
+      decided in Python by values of tensors. Its Python runs while a graph is recorded, not again.
+      A :class:`dagnn.DAGNN` with a fused path (see its ``repr``) is of that kind.
     - An optimizer whose learning rate alone changes from step to step, as a scheduler does it, and
-      whose state, if there is any, is loaded before the first step.
+      whose state, if there is any, is loaded before the first step. Saved and loaded on a CPU, it
+      has to be told ``capturable=False``.
+    - Parameters that are all trained, or frozen, from the first step on.
+    - One process, and memory: each recorded size (:attr:`num_recorded`) keeps its batch and its
+      activations. Gradients are those of the step that was recorded last.
 
     Losses that are not finite are not looked for, since that would wait for the device.
 
@@ -40,8 +46,10 @@ class TrainingStep:
             :class:`torch.optim.AdamW`.
         loss: The loss of a batch, a single number.
         clip: The largest norm of the gradient; by default any.
-        half: Whether to compute the loss in bfloat16, by autocast.
-        captured: Whether steps are CUDA graphs; by default if the module is on a GPU.
+        bf16: Whether to compute the loss in bfloat16, by autocast. An autocast around the step
+            changes nothing.
+        captured: Whether steps are CUDA graphs; by default if the module is on a GPU, and there is
+            one process.
 
     Example:
         >>> from torch_geometric.data import Data
@@ -64,7 +72,7 @@ class TrainingStep:
         loss: Callable[[Batch], Tensor],
         *,
         clip: float | None = None,
-        half: bool = False,
+        bf16: bool = False,
         captured: bool | None = None,
     ) -> None:
         parameters = list(module.parameters())
@@ -79,10 +87,14 @@ class TrainingStep:
                 "after the module is on its device: torch.optim.Adam(module.parameters())"
             )
         self._module, self._optimizer, self._loss = module, optimizer, loss
-        self._clip, self._half = clip, half
+        self._clip, self._bf16 = clip, bf16
         self._device = parameters[0].device
         if captured is None:
-            captured = self._device.type == "cuda"
+            captured = self._device.type == "cuda" and number() == 1
+        elif captured and number() > 1:
+            raise ValueError(
+                f"expected one process for captured steps, got {number()}; leave out captured"
+            )
         changed = [*parameters, *module.buffers()]
         self._graphs = CapturedStep(changed, optimizer) if captured else None
 
@@ -90,6 +102,11 @@ class TrainingStep:
     def captured(self) -> bool:
         """Whether steps are CUDA graphs, and batches must be padded."""
         return self._graphs is not None
+
+    @property
+    def num_recorded(self) -> int:
+        """The number of CUDA graphs: one for each size that was seen."""
+        return 0 if self._graphs is None else len(self._graphs)
 
     def __call__(self, batch: Batch) -> Tensor:
         """Take a step, and return the loss before it."""
@@ -104,8 +121,15 @@ class TrainingStep:
         def run(inputs: list[Tensor]) -> Tensor:
             return self._run(with_tensors(batch, inputs))
 
+        tensors = tensors_of(batch)
+        key = (
+            sizes_of(batch),
+            tuple((tensor.shape, tensor.dtype) for tensor in tensors),
+            _other_attributes(batch),
+            self._module.training,
+        )
         # A copy, for the next step writes to the same place.
-        return self._graphs(sizes_of(batch), tensors_of(batch), run).clone()
+        return self._graphs(key, tensors, run).clone()
 
     def _run(self, batch: Batch) -> Tensor:
         self._optimizer.zero_grad(set_to_none=True)
@@ -113,7 +137,7 @@ class TrainingStep:
         # Of an autocast around the whole step, backward is not meant to be a part.
         with torch.autocast(kind, enabled=False):
             # Without a cache of casts, which would outlive the capture.
-            with torch.autocast(kind, torch.bfloat16, enabled=self._half, cache_enabled=False):
+            with torch.autocast(kind, torch.bfloat16, enabled=self._bf16, cache_enabled=False):
                 loss = self._loss(batch)
             if not isinstance(loss, Tensor) or loss.numel() != 1:
                 got = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
@@ -123,3 +147,16 @@ class TrainingStep:
             nn.utils.clip_grad_norm_(self._module.parameters(), self._clip)
         self._optimizer.step()
         return loss.detach()
+
+
+def _other_attributes(batch: Batch) -> tuple[tuple[str, Any], ...]:
+    """What a recorded step would not see change: attributes that are no tensors."""
+    found = [(name, value) for name, value in batch if not isinstance(value, Tensor)]
+    found = [(name, value) for name, value in found if name != "schedule"]
+    for name, value in found:
+        if not isinstance(value, bool | int | float | str | None):
+            raise ValueError(
+                f"expected tensors, numbers and words in batches for captured steps, got "
+                f"{type(value).__name__} in {name!r}"
+            )
+    return tuple(found)
