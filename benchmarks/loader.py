@@ -26,17 +26,17 @@ from typing import Any
 if __package__ in (None, ""):  # run as a file: the folder above is not on the path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-from torch import nn  # noqa: E402
-from torch_geometric.data import Batch  # noqa: E402
-from torch_geometric.loader import DataLoader  # noqa: E402
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+from torch_geometric.data import Batch
+from torch_geometric.loader import DataLoader
 
-from benchmarks.code_graphs import standard_library_graphs  # noqa: E402
-from benchmarks.report import environment, write_json  # noqa: E402
-from dagnn import (  # noqa: E402
+from benchmarks.code_graphs import standard_library_graphs
+from benchmarks.report import environment, write_json
+from dagnn import (
     DAGNN,
     DepthBucketSampler,
     FlatGraphs,
