@@ -28,6 +28,7 @@ from dagnn.ops.triton.launch import (
     launch_forward,
     launch_gated_sum_backward,
 )
+from dagnn.ops.triton.operands import split_rows, split_weight
 
 __all__ = ["backward", "forward"]
 
@@ -46,13 +47,25 @@ def forward(
     save: bool,
 ) -> tuple[list[Tensor], list[Saved]]:
     """States ``[S, N, H]`` of every layer, and what the backward pass needs."""
-    below = _level_major(_operand(x, precision), graph)  # [S, N, CP]
+    below = x
     states, saved = [], []
+    operand = _HALF.get(precision)
+    if aggregator == "attention" and operand is not None:
+        # States of a GRU are in [-1, 1], where fp16 has 3 bits more; others may be of any size.
+        operand = torch.float16 if cell == "gru" else None
     for i, (tensors, edge_score) in enumerate(zip(parameters, edge_scores, strict=True)):
-        gates = _input_product(below, tensors[0], cell, precision)
+        gates = _forward_gates(aggregator, cell, below, tensors[0], graph, precision)
         last = i == len(parameters) - 1
         h, below, keep = launch_forward(
-            aggregator, cell, gates, tensors, edge_score, graph, precision, save, last
+            aggregator,
+            cell,
+            gates,
+            tensors,
+            edge_score,
+            graph,
+            precision,
+            save,
+            None if last else operand,
         )
         del gates  # before the next layer's is made
         states.append(h)
@@ -148,6 +161,26 @@ def _gates_anew(
     return gates
 
 
+def _forward_gates(
+    aggregator: str, cell: str, below: Tensor, weight: Tensor, graph: Graph, precision: str
+) -> Tensor:
+    """The input product that the forward kernel starts with. Under an attention, it is more
+    accurate than the precision asks for: see :mod:`~dagnn.ops.triton.operands`.
+
+    Returns:
+        ``[S, N, 3 * HP]`` or ``[S, N, HP]`` in float32; of a gated sum, a gates buffer.
+    """
+    if aggregator == "gated_sum":
+        below = _level_major(_operand(below, precision), graph)
+        return _input_product(below, weight, cell, precision)
+    if precision == "fp32":
+        return _product(_level_major(below, graph), weight.mT)
+    if below.dtype == torch.float16:
+        return _product(below, _input_weight(weight, cell, "fp16").mT)
+    rows = _rows(weight, cell)
+    return _product(split_rows(below, graph.order), split_weight(weight, rows).mT)
+
+
 def _input_product(below: Tensor, weight: Tensor, cell: str, precision: str) -> Tensor:
     """A gates buffer with the input product in its first blocks. ``[S, N, 4 * HP]``"""
     weight = _input_weight(weight, cell, precision)  # [S, 3 * HP, CP]
@@ -222,7 +255,12 @@ def _operand(x: Tensor, precision: str, rows: int = 0) -> Tensor:
 
 def _input_weight(weight: Tensor, cell: str, precision: str) -> Tensor:
     """The input weight as an operand, each gate's rows padded too. ``[S, 3 * HP, CP]``"""
-    return _operand(weight, precision, weight.size(1) // (3 if cell == "gru" else 1))
+    return _operand(weight, precision, _rows(weight, cell))
+
+
+def _rows(weight: Tensor, cell: str) -> int:
+    """How many rows of an input weight each gate has."""
+    return weight.size(1) // (3 if cell == "gru" else 1)
 
 
 def _level_major(x: Tensor, graph: Graph) -> Tensor:

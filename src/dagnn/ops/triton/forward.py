@@ -153,10 +153,13 @@ def _product(x1, x2, w1, w2, acc, K2: tl.constexpr, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def _gates(gates, row, row_mask, unit, H: tl.constexpr, HP: tl.constexpr, GRU: tl.constexpr):
+def _gates(
+    gates, row, row_mask, unit, H: tl.constexpr, HP: tl.constexpr, GRU: tl.constexpr,
+    BUFFER: tl.constexpr,
+):  # fmt: skip
     """The input product's part of r, z and n (of a linear cell: three times its only part)."""
     if GRU:
-        at = gates + row * (4 * HP)
+        at = gates + row * (BUFFER * HP)
         r = rows(at, unit, row_mask, unit < H)
         z = rows(at + HP, unit, row_mask, unit < H)
         n = rows(at + 2 * HP, unit, row_mask, unit < H)
@@ -211,7 +214,8 @@ def _update(
 
 @triton.jit(**ANY)
 def forward_kernel(
-    gates,  # [S, N, 4, HP] (r, z, n's input part, free) or [S, N, HP]: the input product
+    gates,  # the input product: attention: [S, N, 3, HP] (r, z, n's input part) or [S, N, HP];
+    # gated sum: [S, N, 4, HP], the last block free, or [S, N, HP]
     weight,  # [S, 3H, H] or [S, H, H]
     bias_ih,  # [S, 3H] or [S, H]
     bias_hh,  # [S, 3H]
@@ -251,6 +255,7 @@ def forward_kernel(
 ):
     BLOCKS: tl.constexpr = (H + BN - 1) // BN
     GATES: tl.constexpr = 3 if GRU else 1
+    BUFFER: tl.constexpr = 4 if GRU and not ATTENTION else GATES  # blocks of a row of gates
     # A gated sum needs a node's whole state before its gate and map: a second stage per level.
     PHASES: tl.constexpr = 1 if ATTENTION else 2
     OPERAND: tl.constexpr = (
@@ -258,7 +263,7 @@ def forward_kernel(
     )
     worker = tl.program_id(0) % workers
     direction = (tl.program_id(0) // workers).to(tl.int64)
-    gates += direction * nodes * (4 * HP if GRU else HP)
+    gates += direction * nodes * (BUFFER * HP)
     weight += direction * GATES * H * H
     bias_ih += direction * GATES * H
     h += direction * nodes * H
@@ -361,7 +366,7 @@ def forward_kernel(
                     row = low + tile * BM + tl.arange(0, BM)
                     row_mask = row < high
                     # What does not depend on the level before is loaded before the wait.
-                    g_r, g_z, g_n = _gates(gates, row, row_mask, unit, H, HP, GRU)
+                    g_r, g_z, g_n = _gates(gates, row, row_mask, unit, H, HP, GRU, BUFFER)
                     g_n += bias_n[None, :]
                     g_m = g_n
                     if GRU:

@@ -20,6 +20,7 @@ ANY = {
 __all__ = [
     "ANY",
     "INTERPRETED",
+    "add_compensated",
     "arrive",
     "dot",
     "fresh",
@@ -111,6 +112,14 @@ def dot(a, b, acc, PRECISION: tl.constexpr):
     if PRECISION == "tf32":
         return tl.dot(pin(_nearest(a)), _nearest(b), acc, input_precision="tf32")
     return tl.dot(a.to(b.dtype), b, acc)
+
+
+@triton.jit
+def add_compensated(total, lost, term):
+    """One more term of a sum, and what its rounding takes from it (Kahan)."""
+    term -= lost
+    larger = total + term
+    return larger, (larger - total) - term
 
 
 @triton.jit
