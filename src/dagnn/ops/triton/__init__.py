@@ -18,15 +18,24 @@ one gates buffer is alive at a time. (A gated sum keeps them, since its products
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from dagnn.ops.stack import Graph, LayerGradients, Saved
-from dagnn.ops.triton.gather import launch_activations, launch_messages
+from dagnn.ops.triton.gather import Messages, launch_activations, launch_messages
 from dagnn.ops.triton.launch import (
+    Tiles,
     launch_attention_backward,
     launch_forward,
     launch_gated_sum_backward,
+)
+from dagnn.ops.triton.wave import (
+    UpperAndLower,
+    launch_wave_backward,
+    launch_wave_forward,
+    wave_tiles,
 )
 
 __all__ = ["backward", "forward"]
@@ -46,17 +55,38 @@ def forward(
     save: bool,
 ) -> tuple[list[Tensor], list[Saved]]:
     """States ``[S, N, H]`` of every layer, and what the backward pass needs."""
+    tiles = wave_tiles(aggregator, graph, parameters[0][1].size(2), precision)
     below = _level_major(_operand(x, precision), graph)  # [S, N, CP]
-    states, saved = [], []
-    for i, (tensors, edge_score) in enumerate(zip(parameters, edge_scores, strict=True)):
-        gates = _input_product(below, tensors[0], cell, precision)
+    states: list[Tensor] = []
+    saved: list[Saved] = []
+    while len(states) < len(parameters):
+        i = len(states)
         last = i == len(parameters) - 1
-        h, below, keep = launch_forward(
-            aggregator, cell, gates, tensors, edge_score, graph, precision, save, last
-        )
+        gates = _input_product(below, parameters[i][0], cell, precision)
+        if tiles is not None and not last:
+            pair = slice(i, i + 2)
+            new, keep = launch_wave_forward(
+                cell, gates, parameters[pair], edge_scores[pair], graph, precision, save, tiles
+            )
+            states += new
+            if len(states) < len(parameters):
+                below = _operand(states[-1], precision)
+        else:
+            h, below, kept = launch_forward(
+                aggregator,
+                cell,
+                gates,
+                parameters[i],
+                edge_scores[i],
+                graph,
+                precision,
+                save,
+                last,
+            )
+            states.append(h)
+            keep = [kept]
         del gates  # before the next layer's is made
-        states.append(h)
-        saved += [keep] if save else []
+        saved += keep if save else []
     return states, saved
 
 
@@ -77,26 +107,43 @@ def backward(
     parameter_grads: list[list[Tensor]] = []
     score_grads: list[Tensor | None] = []
     grad: Tensor | None = None
-    for i in reversed(range(len(states))):
-        tensors, h = parameters[i], states[i]
-        below = _level_major(_operand(states[i - 1] if i else x, precision), graph)
-        # A tensor of our own, contiguous and aligned: the kernel consumes it.
-        grad = grads[i].clone(memory_format=_DENSE) if grad is None else grad + grads[i]
-        out, message = _levels_backward(
-            aggregator, cell, grad, below, h, saved[i], graph, tensors, precision
-        )
+    tiles = wave_tiles(aggregator, graph, parameters[0][1].size(2), precision)
+    top = len(states)
+    while top:
+        layers = [  # the one on top, and in a wavefront the one below it
+            _Layer(
+                parameters[i],
+                _level_major(_operand(states[i - 1] if i else x, precision), graph),
+                states[i],
+                saved[i],
+            )
+            for i in reversed(range(max(0, top - (1 if tiles is None else 2)), top))
+        ]
+        top -= len(layers)
+        # Tensors of our own, contiguous and aligned: the kernels consume them.
+        given = [g.clone(memory_format=_DENSE) for g in reversed(grads[top : top + len(layers)])]
+        if grad is not None:
+            given[0] += grad
+            grad = None
+        if tiles is not None and len(layers) == 2:
+            found = _pair_backward(cell, given, layers, graph, precision, tiles)
+        else:
+            found = [_levels_backward(aggregator, cell, given[0], layers[0], graph, precision)]
         # From here on, buffers are dropped as soon as they are done with.
-        grad = None
-        gates = out.gates.to(below.dtype)
-        own = _cell_gradients(cell, gates, below, message, tensors)
-        del message
-        parameter_grads.append(own + _aggregator_gradients(out, h, precision))
-        score_grads.append(out.edge_score)
-        if i or need_x:
-            weight = _input_weight(tensors[0], cell, precision)
-            grad = _product(gates[:, :, : weight.size(1)], weight[:, : gates.size(2)])  # [S, N, CP]
-            grad = grad[:, :, : tensors[0].size(2)]
-        del out, gates, below
+        del given
+        while layers:
+            layer, (out, message) = layers.pop(0), found.pop(0)
+            gates = out.gates.to(layer.below.dtype)
+            own = _cell_gradients(cell, gates, layer.below, message, layer.parameters)
+            parameter_grads.append(own + _aggregator_gradients(out, layer.states, precision))
+            score_grads.append(out.edge_score)
+            if not layers and (top or need_x):
+                weight = layer.parameters[0]
+                channels = weight.size(2)
+                weight = _input_weight(weight, cell, precision)
+                grad = _product(gates[:, :, : weight.size(1)], weight[:, : gates.size(2)])
+                grad = grad[:, :, :channels]
+            del layer, out, gates, message
     if grad is None:
         grad_x = None
     elif x.dim() == 3:
@@ -109,30 +156,64 @@ def backward(
     return grad_x, parameter_grads[::-1], score_grads[::-1]
 
 
+class _Layer(NamedTuple):
+    """What the backward pass of a layer reads."""
+
+    parameters: list[Tensor]
+    below: Tensor  # [S, N, CP] its input, as the operand of products
+    states: Tensor  # [S, N, H]
+    saved: Saved
+
+
 def _levels_backward(
-    aggregator: str,
-    cell: str,
-    grad: Tensor,
-    below: Tensor,
-    h: Tensor,
-    saved: Saved,
-    graph: Graph,
-    tensors: list[Tensor],
-    precision: str,
+    aggregator: str, cell: str, grad: Tensor, layer: _Layer, graph: Graph, precision: str
 ) -> tuple[LayerGradients, Tensor]:
     """What the level loop finds, and the messages as the operand of products ``[S, N, HP]``."""
+    tensors, below, h, saved = layer
     if aggregator == "gated_sum":
         assert saved.message is not None
         out = launch_gated_sum_backward(cell, grad, h, saved, tensors, graph)
         return out, saved.message.to(below.dtype)
-    messages = launch_messages(h, saved.aggregate, graph, below.dtype)
-    gates = None
-    if cell == "gru":
-        gates = _gates_anew(below, messages.message, tensors, graph, precision)
+    messages, gates = _formed_anew(cell, layer, graph, precision)
     out = launch_attention_backward(
         cell, grad, h, saved.aggregate, messages, gates, tensors, graph, precision
     )
     return out, messages.message
+
+
+def _pair_backward(
+    cell: str, grads: list[Tensor], layers: list[_Layer], graph: Graph, precision: str, tiles: Tiles
+) -> list[tuple[LayerGradients, Tensor]]:
+    """The same for two layers with attention, the upper one first."""
+    formed = [_formed_anew(cell, layer, graph, precision) for layer in layers]
+    messages = tuple(message for message, _ in formed)
+    gates = tuple(gates for _, gates in formed if gates is not None)
+    out = launch_wave_backward(
+        cell,
+        UpperAndLower(
+            tuple(layer.parameters for layer in layers),
+            tuple(grads),
+            tuple(layer.states for layer in layers),
+            tuple(layer.saved.aggregate for layer in layers),
+            messages,
+            gates or None,
+        ),
+        graph,
+        precision,
+        tiles,
+    )
+    return [(found, own.message) for found, own in zip(out, messages, strict=True)]
+
+
+def _formed_anew(
+    cell: str, layer: _Layer, graph: Graph, precision: str
+) -> tuple[Messages, Tensor | None]:
+    """Messages, and a GRU's gates."""
+    tensors, below, h, saved = layer
+    messages = launch_messages(h, saved.aggregate, graph, below.dtype)
+    if cell != "gru":
+        return messages, None
+    return messages, _gates_anew(below, messages.message, tensors, graph, precision)
 
 
 def _gates_anew(

@@ -11,9 +11,13 @@ INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 # What differs from batch to batch: sizes, and the alignment of what is cut out of longer tensors.
 # A kernel compiled for each would be compiled often.
 ANY = {
-    "do_not_specialize": ("nodes", "edges", "levels", "first_stage", "last_stage", "workers"),
+    "do_not_specialize": (
+        "nodes", "edges", "levels", "first_stage", "last_stage", "first_step", "last_step",
+        "workers",
+    ),
     "do_not_specialize_on_alignment": (
         "level_ptr", "pred_ptr", "pred", "succ_ptr", "succ", "succ_slot", "edge_score",
+        "edge_scores",
     ),
 }  # fmt: skip
 
@@ -23,6 +27,8 @@ __all__ = [
     "arrive",
     "dot",
     "fresh",
+    "level_bounds",
+    "of_pair",
     "pin",
     "rows",
     "sigmoid",
@@ -55,18 +61,37 @@ def arrive(counter, tiles):
 
 
 @triton.jit
-def rows(row_ptr, column, row_mask, column_mask):
+def of_pair(pair, second):
+    """One of two tensors, where only the running kernel knows which."""
+    chosen = pair[0]
+    if second:
+        chosen = pair[1]
+    return chosen
+
+
+@triton.jit
+def level_bounds(level_ptr, level, levels):
+    """The nodes of a level; none before the first level and after the last one."""
+    inside = (level >= 0) & (level < levels)
+    low = tl.load(level_ptr + level, mask=inside, other=0)
+    high = tl.load(level_ptr + level + 1, mask=inside, other=0)
+    return low, high
+
+
+@triton.jit
+def rows(row_ptr, column, row_mask, column_mask, FRESH: tl.constexpr = False):
     """Rows of a matrix, in float32. ``[rows, columns]``"""
     mask = row_mask[:, None] & column_mask[None, :]
-    return tl.load(row_ptr[:, None] + column[None, :], mask=mask, other=0.0).to(tl.float32)
+    at = row_ptr[:, None] + column[None, :]
+    if FRESH:
+        return tl.load(at, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
+    return tl.load(at, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def fresh(row_ptr, column, row_mask, column_mask):
     """Rows that other programs of this launch have written: around the first-level cache."""
-    mask = row_mask[:, None] & column_mask[None, :]
-    at = row_ptr[:, None] + column[None, :]
-    return tl.load(at, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
+    return rows(row_ptr, column, row_mask, column_mask, True)
 
 
 @triton.jit

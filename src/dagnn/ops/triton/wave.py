@@ -1,0 +1,227 @@
+"""Two layers at a time, as a wavefront: when, with which tiles, and the launches.
+
+A level of few nodes takes as long as its latency, so what counts is how many levels follow one
+another. The wavefront has about half as many as two layers one after the other. In exchange its
+programs are shared out to three roles, and the upper layer's input product is not one large one:
+levels of many nodes take longer.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dagnn.ops.stack import Graph, LayerGradients, Saved
+from dagnn.ops.triton import launch
+from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
+from dagnn.ops.triton.gather import Messages, launch_finish
+from dagnn.ops.triton.launch import Tiles
+from dagnn.ops.triton.wave_backward import wave_backward_kernel
+from dagnn.ops.triton.wave_forward import wave_forward_kernel
+
+__all__ = ["UpperAndLower", "launch_wave_backward", "launch_wave_forward", "wave_tiles"]
+
+ROLES = 3  # the two layers, and the product between them
+# Layers run as a wavefront if there are at least so many levels, of so many nodes on average.
+LEVELS = 32
+WIDTH = 48
+
+
+def wave_tiles(aggregator: str, graph: Graph, hidden: int, precision: str) -> Tiles | None:
+    """The tiles of a wavefront, or None where layers run one after the other.
+
+    ``DAGNN_WAVEFRONT=always`` (wherever it is possible) and ``never`` overrule the choice.
+    """
+    wish = os.environ.get("DAGNN_WAVEFRONT")
+    directions, nodes = graph.order.shape
+    levels = graph.level_ptr.size(1) - 1
+    processors = launch._processors(graph.order.device)
+    if aggregator != "attention" or wish == "never" or levels == 0:
+        return None
+    suits = processors > 0 and levels >= LEVELS and nodes <= levels * WIDTH
+    if not suits and wish != "always":
+        return None
+    return _tiles_that_fit(hidden, precision, directions, processors, graph.order.device)
+
+
+@lru_cache
+def _tiles_that_fit(
+    hidden: int, precision: str, directions: int, processors: int, device: torch.device
+) -> Tiles | None:
+    candidates = list(launch._candidates(hidden, precision, 1))
+    if processors == 0:  # one launch per step
+        return candidates[0]
+    memory = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    groups = {
+        tiles: _groups(hidden, tiles, directions, processors)
+        for tiles in candidates
+        if _shared_memory(hidden, precision, tiles) <= memory
+    }
+    # Two groups of programs are better than one with tiles that are better otherwise.
+    best = max(groups, key=lambda tiles: min(groups[tiles], 2), default=None)
+    return best if best is not None and groups[best] > 0 else None
+
+
+def _groups(hidden: int, tiles: Tiles, directions: int, processors: int) -> int:
+    return processors // (ROLES * directions * ceil_div(hidden, tiles.BN))
+
+
+def _shared_memory(hidden: int, precision: str, tiles: Tiles) -> int:
+    """Bytes: three matrices for the whole launch, and a tile's rows. An upper bound, by trial."""
+    return 0
+
+
+def _launch(
+    kernel: Any,
+    tensors: list[Any],
+    graph: Graph,
+    steps: int,
+    tiles: Tiles,
+    **flags: Any,
+) -> None:
+    directions, nodes = graph.order.shape
+    levels = graph.level_ptr.size(1) - 1
+    k1, k2 = launch._pieces(flags["H"])
+    blocks = ceil_div(flags["H"], tiles.BN)
+    processors = launch._processors(graph.order.device)
+    # Without software pipelining, which would load a tile's rows before the wait for them.
+    options: dict[str, Any] = {"num_warps": tiles.warps, "num_stages": 1}
+    if processors:
+        groups = _groups(flags["H"], tiles, directions, processors)
+        ranges = [(0, steps)]
+        options["launch_cooperative_grid"] = True
+    else:
+        groups = min(64, ceil_div(ceil_div(nodes, levels), tiles.BM) * 2)
+        ranges = [(step, step + 1) for step in range(steps)]
+    done = torch.zeros(directions, steps, 2, dtype=torch.int32, device=graph.order.device)
+    if not tiles.split:
+        flags["PRECISION"] = "tf32x3"
+    constants = {"K1": k1, "K2": k2, "BM": tiles.BM, "BN": tiles.BN, **flags}
+    grid = directions * ROLES * groups * blocks, 1
+    for first, last in ranges:
+        sizes = nodes, graph.pred.size(1), levels, first, last, groups * blocks
+        call(kernel, grid, [*tensors, done, *sizes], constants, options)
+
+
+def launch_wave_forward(
+    cell: str,
+    gates: Tensor,
+    parameters: list[list[Tensor]],
+    edge_scores: list[Tensor | None],
+    graph: Graph,
+    precision: str,
+    save: bool,
+    tiles: Tiles,
+) -> tuple[list[Tensor], list[Saved]]:
+    """States ``[S, N, H]`` of a lower layer, whose input product is in :obj:`gates` (it is
+    consumed), and of the upper one; and what backward needs."""
+    directions, nodes, width = gates.shape
+    gru = cell == "gru"
+    weights = tuple(layer[1] for layer in parameters)
+    hidden = weights[0].size(2)
+    states = tuple(w.new_empty(directions, nodes, hidden) for w in weights)
+    # Zeros, since nodes without predecessors have no log-sum-exp.
+    aggregates = tuple(w.new_zeros(directions, graph.pred.size(1) + nodes) for w in weights)
+    _launch(
+        wave_forward_kernel,
+        [
+            gates,
+            parameters[1][0],
+            weights,
+            tuple(layer[2] for layer in parameters),
+            tuple(layer[3] for layer in parameters) if gru else None,
+            tuple(layer[-1] for layer in parameters),
+            None if edge_scores[0] is None else tuple(edge_scores),
+            states,
+            aggregates,
+            graph.level_ptr,
+            graph.pred_ptr,
+            graph.pred,
+        ],
+        graph,
+        graph.level_ptr.size(1) + 1,
+        tiles,
+        H=hidden,
+        HP=width // 4 if gru else width,
+        GRU=gru,
+        EDGES=edge_scores[0] is not None,
+        SAVE=save,
+        PRECISION=precision,
+    )
+    return list(states), [Saved(None, None, aggregate) for aggregate in aggregates]
+
+
+class UpperAndLower(NamedTuple):
+    """What the backward pass of two layers reads and replaces, each of the upper layer first."""
+
+    parameters: tuple[list[Tensor], ...]
+    grads: tuple[Tensor, ...]  # of the states, from outside; the lower one is consumed
+    states: tuple[Tensor, ...]
+    aggregates: tuple[Tensor, ...]
+    messages: tuple[Messages, ...]  # gradients take the place of offsets
+    gates: tuple[Tensor, ...] | None  # of a GRU; gradients of pre-activations take their place
+
+
+def launch_wave_backward(
+    cell: str, layers: UpperAndLower, graph: Graph, precision: str, tiles: Tiles
+) -> list[LayerGradients]:
+    """Gradients of two layers, of the upper one first."""
+    directions, nodes, hidden = layers.states[0].shape
+    edges = graph.pred.size(1)
+    gru = cell == "gru"
+    blocks = ceil_div(hidden, tiles.BN)
+    new = layers.states[0].new_empty
+
+    def two(*shape: int) -> tuple[Tensor, ...]:
+        return new(directions, *shape), new(directions, *shape)
+
+    keys = tuple(parameters[-1] for parameters in layers.parameters)
+    d_states = None if gru else two(nodes, hidden)
+    d_scores, key_scores = two(edges), two(nodes)
+    _launch(
+        wave_backward_kernel,
+        [
+            layers.parameters[0][0],
+            tuple(parameters[1] for parameters in layers.parameters),
+            keys,
+            layers.grads,
+            layers.gates,
+            layers.states,
+            tuple(messages.message for messages in layers.messages),
+            layers.aggregates,
+            d_states,
+            tuple(messages.offset for messages in layers.messages),
+            d_scores,
+            key_scores,
+            two(nodes, blocks),
+            layers.messages[0].anchor,
+            graph.level_ptr,
+            graph.succ_ptr,
+            graph.succ,
+            graph.succ_slot,
+        ],
+        graph,
+        graph.level_ptr.size(1),
+        tiles,
+        H=hidden,
+        HP=layers.messages[0].message.size(2),
+        PADDED_BLOCKS=next_power_of_2(blocks),
+        GRU=gru,
+        PRECISION=precision,
+    )
+    out = []
+    for i in range(2):
+        if layers.gates is not None:
+            message, d_message, _ = layers.messages[i]
+            launch_finish(
+                layers.grads[i], layers.gates[i], message, d_message, layers.aggregates[i],
+                keys[i], key_scores[i], graph, nodes,
+            )  # fmt: skip
+        d_gates = layers.gates if d_states is None else d_states
+        assert d_gates is not None
+        out.append(LayerGradients(d_gates[i], d_scores[i], key_scores[i], None))
+    return out
