@@ -59,35 +59,38 @@ def forward(
     below = _level_major(_operand(x, precision), graph)  # [S, N, CP]
     states: list[Tensor] = []
     saved: list[Saved] = []
-    while len(states) < len(parameters):
-        i = len(states)
-        last = i == len(parameters) - 1
-        gates = _input_product(below, parameters[i][0], cell, precision)
-        if tiles is not None and not last:
-            pair = slice(i, i + 2)
-            new, keep = launch_wave_forward(
-                cell, gates, parameters[pair], edge_scores[pair], graph, precision, save, tiles
+    for turn in _turns(len(parameters), tiles):
+        first, last = turn[0], turn[-1] == len(parameters) - 1
+        gates = _input_product(below, parameters[first][0], cell, precision)
+        if tiles is not None and len(turn) == 2:
+            both = slice(first, first + 2)
+            h, keep = launch_wave_forward(
+                cell, gates, parameters[both], edge_scores[both], graph, precision, save, tiles
             )
-            states += new
-            if len(states) < len(parameters):
-                below = _operand(states[-1], precision)
+            below = below if last else _operand(h[1], precision)
         else:
-            h, below, kept = launch_forward(
+            own, below, kept = launch_forward(
                 aggregator,
                 cell,
                 gates,
-                parameters[i],
-                edge_scores[i],
+                parameters[first],
+                edge_scores[first],
                 graph,
                 precision,
                 save,
                 last,
             )
-            states.append(h)
-            keep = [kept]
+            h, keep = [own], [kept]
         del gates  # before the next layer's is made
+        states += h
         saved += keep if save else []
     return states, saved
+
+
+def _turns(layers: int, tiles: Tiles | None) -> list[range]:
+    """The layers that run at the same time: one, or in a wavefront two."""
+    size = 1 if tiles is None else 2
+    return [range(i, min(i + size, layers)) for i in range(0, layers, size)]
 
 
 def backward(
@@ -108,42 +111,37 @@ def backward(
     score_grads: list[Tensor | None] = []
     grad: Tensor | None = None
     tiles = wave_tiles(aggregator, graph, parameters[0][1].size(2), precision)
-    top = len(states)
-    while top:
-        layers = [  # the one on top, and in a wavefront the one below it
+    for turn in reversed(_turns(len(states), tiles)):
+        layers = [
             _Layer(
                 parameters[i],
                 _level_major(_operand(states[i - 1] if i else x, precision), graph),
                 states[i],
                 saved[i],
             )
-            for i in reversed(range(max(0, top - (1 if tiles is None else 2)), top))
+            for i in reversed(turn)
         ]
-        top -= len(layers)
-        # Tensors of our own, contiguous and aligned: the kernels consume them.
-        given = [g.clone(memory_format=_DENSE) for g in reversed(grads[top : top + len(layers)])]
-        if grad is not None:
-            given[0] += grad
-            grad = None
-        if tiles is not None and len(layers) == 2:
+        given = [
+            _incoming(grads[i], grad if i == turn[-1] else None, consumed=i == turn[0])
+            for i in reversed(turn)
+        ]
+        grad = None
+        if tiles is not None and len(turn) == 2:
             found = _pair_backward(cell, given, layers, graph, precision, tiles)
         else:
             found = [_levels_backward(aggregator, cell, given[0], layers[0], graph, precision)]
         # From here on, buffers are dropped as soon as they are done with.
         del given
-        while layers:
+        for i in reversed(turn):
             layer, (out, message) = layers.pop(0), found.pop(0)
             gates = out.gates.to(layer.below.dtype)
             own = _cell_gradients(cell, gates, layer.below, message, layer.parameters)
+            del message
             parameter_grads.append(own + _aggregator_gradients(out, layer.states, precision))
             score_grads.append(out.edge_score)
-            if not layers and (top or need_x):
-                weight = layer.parameters[0]
-                channels = weight.size(2)
-                weight = _input_weight(weight, cell, precision)
-                grad = _product(gates[:, :, : weight.size(1)], weight[:, : gates.size(2)])
-                grad = grad[:, :, :channels]
-            del layer, out, gates, message
+            if i == turn[0] and (i or need_x):  # within a turn, the kernel has done it
+                grad = _input_gradient(cell, gates, layer.parameters[0], precision)
+            del layer, out, gates
     if grad is None:
         grad_x = None
     elif x.dim() == 3:
@@ -163,6 +161,22 @@ class _Layer(NamedTuple):
     below: Tensor  # [S, N, CP] its input, as the operand of products
     states: Tensor  # [S, N, H]
     saved: Saved
+
+
+def _incoming(grad: Tensor, above: Tensor | None, consumed: bool) -> Tensor:
+    """The gradient of a layer's states, contiguous and aligned, from the loss and the layer above;
+    a tensor of our own, if the kernels consume it."""
+    if above is not None:
+        return above + grad
+    if consumed or not grad.is_contiguous() or grad.data_ptr() % 16:
+        return grad.clone(memory_format=_DENSE)
+    return grad
+
+
+def _input_gradient(cell: str, gates: Tensor, weight: Tensor, precision: str) -> Tensor:
+    operand = _input_weight(weight, cell, precision)
+    grad = _product(gates[:, :, : operand.size(1)], operand[:, : gates.size(2)])  # [S, N, CP]
+    return grad[:, :, : weight.size(2)]
 
 
 def _levels_backward(

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from triton.runtime import driver
 
 from dagnn.ops.stack import Graph, LayerGradients, Saved
 from dagnn.ops.triton import launch
 from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
 from dagnn.ops.triton.gather import Messages, launch_finish
 from dagnn.ops.triton.launch import Tiles
+from dagnn.ops.triton.primitives import INTERPRETED
 from dagnn.ops.triton.wave_backward import wave_backward_kernel
 from dagnn.ops.triton.wave_forward import wave_forward_kernel
 
@@ -52,27 +54,34 @@ def wave_tiles(aggregator: str, graph: Graph, hidden: int, precision: str) -> Ti
 def _tiles_that_fit(
     hidden: int, precision: str, directions: int, processors: int, device: torch.device
 ) -> Tiles | None:
-    candidates = list(launch._candidates(hidden, precision, 1))
+    # Weights that are split in every product would leave no registers: they are not tried.
+    candidates = [tiles for tiles in launch._candidates(hidden, precision, 1) if tiles.split]
     if processors == 0:  # one launch per step
         return candidates[0]
-    memory = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
     groups = {
-        tiles: _groups(hidden, tiles, directions, processors)
+        tiles: processors // (ROLES * directions * ceil_div(hidden, tiles.BN))
         for tiles in candidates
-        if _shared_memory(hidden, precision, tiles) <= memory
+        if _memory_needed(hidden, precision, tiles) <= _memory_of(device)
     }
     # Two groups of programs are better than one with tiles that are better otherwise.
     best = max(groups, key=lambda tiles: min(groups[tiles], 2), default=None)
     return best if best is not None and groups[best] > 0 else None
 
 
-def _groups(hidden: int, tiles: Tiles, directions: int, processors: int) -> int:
-    return processors // (ROLES * directions * ceil_div(hidden, tiles.BN))
+def _memory_needed(hidden: int, precision: str, tiles: Tiles) -> int:
+    """Bytes of shared memory: three matrices for the whole launch, and an operand of a tile (in
+    fp32 both of its parts). By trial: compilers never took more."""
+    first, second = launch._pieces(hidden)
+    number = 2 if precision in ("bf16", "fp16") else 4
+    weights = 3 * (first + second) * tiles.BN * number
+    return weights + (2 if precision == "fp32" else 1) * tiles.BM * first * 4 + 2048
 
 
-def _shared_memory(hidden: int, precision: str, tiles: Tiles) -> int:
-    """Bytes: three matrices for the whole launch, and a tile's rows. An upper bound, by trial."""
-    return 0
+@lru_cache
+def _memory_of(device: torch.device) -> int:
+    if INTERPRETED:
+        return launch.SHARED_MEMORY
+    return int(driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
 
 
 def _launch(
@@ -80,30 +89,33 @@ def _launch(
     tensors: list[Any],
     graph: Graph,
     steps: int,
+    alone: range,  # steps at level 0, which is often wide, and waits for nobody
     tiles: Tiles,
     **flags: Any,
 ) -> None:
     directions, nodes = graph.order.shape
     levels = graph.level_ptr.size(1) - 1
-    k1, k2 = launch._pieces(flags["H"])
     blocks = ceil_div(flags["H"], tiles.BN)
     processors = launch._processors(graph.order.device)
-    # Without software pipelining, which would load a tile's rows before the wait for them.
-    options: dict[str, Any] = {"num_warps": tiles.warps, "num_stages": 1}
     if processors:
-        groups = _groups(flags["H"], tiles, directions, processors)
-        ranges = [(0, steps)]
-        options["launch_cooperative_grid"] = True
+        groups = processors // (directions * blocks)
+        together = range(alone.stop, steps) if alone.start == 0 else range(alone.start)
+        spans = [*(range(step, step + 1) for step in alone), together]
     else:
         groups = min(64, ceil_div(ceil_div(nodes, levels), tiles.BM) * 2)
-        ranges = [(step, step + 1) for step in range(steps)]
-    done = torch.zeros(directions, steps, 2, dtype=torch.int32, device=graph.order.device)
-    if not tiles.split:
-        flags["PRECISION"] = "tf32x3"
+        spans = [range(step, step + 1) for step in range(steps)]
+    k1, k2 = launch._pieces(flags["H"])
     constants = {"K1": k1, "K2": k2, "BM": tiles.BM, "BN": tiles.BN, **flags}
-    grid = directions * ROLES * groups * blocks, 1
-    for first, last in ranges:
-        sizes = nodes, graph.pred.size(1), levels, first, last, groups * blocks
+    done = torch.zeros(directions, steps, 2, dtype=torch.int32, device=graph.order.device)
+    for span in sorted(filter(len, spans), key=lambda span: span.start):
+        # Without software pipelining, which would load a tile's rows before the wait for them.
+        options: dict[str, Any] = {"num_warps": tiles.warps, "num_stages": 1}
+        workers = groups * blocks
+        if len(span) > 1:  # programs wait for one another: all must run at once
+            options["launch_cooperative_grid"] = True
+            workers = groups // ROLES * blocks
+        sizes = nodes, graph.pred.size(1), levels, span.start, span.stop, workers
+        grid = directions * ROLES * workers, 1
         call(kernel, grid, [*tensors, done, *sizes], constants, options)
 
 
@@ -144,6 +156,7 @@ def launch_wave_forward(
         ],
         graph,
         graph.level_ptr.size(1) + 1,
+        range(3),
         tiles,
         H=hidden,
         HP=width // 4 if gru else width,
@@ -206,6 +219,7 @@ def launch_wave_backward(
         ],
         graph,
         graph.level_ptr.size(1),
+        range(graph.level_ptr.size(1) - 2, graph.level_ptr.size(1)),
         tiles,
         H=hidden,
         HP=layers.messages[0].message.size(2),

@@ -35,7 +35,7 @@ __all__ = ["wave_forward_kernel"]
 def _store_input(
     gates, r, z, n, row, row_mask, unit, H: tl.constexpr, HP: tl.constexpr, GRU: tl.constexpr
 ):
-    """The input product of a tile's rows and the program's units, where :func:`input_part` reads."""
+    """The input product of a tile's rows and the program's units, for :func:`input_part`."""
     mask = row_mask[:, None] & (unit < H)[None, :]
     at = gates + row[:, None] * (4 * HP if GRU else HP) + unit[None, :]
     if GRU:
@@ -114,7 +114,9 @@ def wave_forward_kernel(
     bias_hh = bias_ih
     if GRU:
         bias_hh = of_pair(biases_hh, upper) + direction * GATES * H
-    bias_r, bias_z, bias_n, bias_m = cell_biases(bias_ih, bias_hh, unit, H, GRU)
+    # The layers add all biases: a unit outside has none.
+    bias_unit = tl.where(forms_input, H, unit)
+    bias_r, bias_z, bias_n, bias_m = cell_biases(bias_ih, bias_hh, bias_unit, H, GRU)
     key = of_pair(keys, upper) + direction * H
     key1 = tl.load(key + k1, mask=k1 < H, other=0.0)
     key2 = tl.load(key + k2, mask=k2 < H, other=0.0)
@@ -130,34 +132,29 @@ def wave_forward_kernel(
         for tile in range(worker // BLOCKS, row_tiles, groups):
             row = low + tile * BM + tl.arange(0, BM)
             row_mask = row < high
+            # By masks rather than branches, which would cost registers: a layer reads the input
+            # product and gathers messages, the product between them reads the lower states.
+            layer_row = row_mask & (role != 1)
+            input_row = row_mask & forms_input
             # What does not depend on the step before is loaded before the wait.
-            start, degree, u, w = predecessors(pred_ptr, pred, row, row_mask & (role != 1))
+            start, degree, u, w = predecessors(pred_ptr, pred, row, layer_row)
             if own == 0:
                 if step > first_step:
                     wait(done + (step - 1) * 2 + upper, needed * BLOCKS)
-            x1 = tl.zeros((BM, K1), dtype=tl.float32)
-            x2 = tl.zeros((BM, K2 if K2 > 0 else 16), dtype=tl.float32)
-            m = tl.zeros((BM, BN), dtype=tl.float32)
-            g_r = m
-            g_z = m
-            g_n = m
-            g_m = m
-            if forms_input:
-                x1 = fresh(h + row * H, k1, row_mask, k1 < H)
-                x2 = fresh(h + row * H, k2, row_mask, k2 < H)
-            else:
-                g_r, g_z, g_n = input_part(gates, row, row_mask, unit, H, HP, GRU, True)
+            g_r, g_z, g_n = input_part(gates, row, layer_row, unit, H, HP, GRU, True)
+            g_m = g_n + bias_n[None, :]
+            if GRU:
                 g_r += bias_r[None, :]
                 g_z += bias_z[None, :]
-                g_n += bias_n[None, :]
-                g_m = g_n
-                if GRU:
-                    g_m = m + bias_m[None, :]
-                x1, x2, m = messages(
-                    h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
-                    k1, k2, unit, key1, key2, block == 0,
-                    H, K1, K2, BM, BN, True, EDGES, SAVE,
-                )  # fmt: skip
+                g_n = g_m
+                g_m = tl.zeros((BM, BN), dtype=tl.float32) + bias_m[None, :]
+            x1, x2, m = messages(
+                h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
+                k1, k2, unit, key1, key2, block == 0,
+                H, K1, K2, BM, BN, True, EDGES, SAVE,
+            )  # fmt: skip
+            x1 += fresh(h + row * H, k1, input_row, k1 < H)
+            x2 += fresh(h + row * H, k2, input_row, k2 < H)
             if forms_input | (level > 0):
                 # One place for the product: the weights are in shared memory once.
                 x1 = pin(x1)
@@ -170,10 +167,8 @@ def wave_forward_kernel(
                 # The lower layer is done with these rows.
                 _store_input(gates, g_r, g_z, g_m, row, row_mask, unit, H, HP, GRU)
             else:
-                if not GRU:
-                    g_n = g_m
                 update(
-                    g_r, g_z, g_n, g_m, m, gates, h, h, h, row, row_mask, unit,
+                    g_r, g_z, g_n if GRU else g_m, g_m, m, gates, h, h, h, row, row_mask, unit,
                     H, HP, GRU, False, False,
                 )  # fmt: skip
             own += 1
