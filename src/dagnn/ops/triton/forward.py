@@ -23,8 +23,8 @@ from dagnn.ops.triton.primitives import (
     dot,
     fresh,
     pin,
-    rows,
     sigmoid,
+    stored,
     tanh,
     wait,
 )
@@ -222,14 +222,15 @@ def input_part(
     GRU: tl.constexpr,
     FRESH: tl.constexpr,  # written by other programs of this launch
 ):
-    """The input product's part of r, z and n (of a linear cell: three times its only part)."""
+    """The input product's part of r, z and n (of a linear cell: three times its only part), in
+    the precision that it is in."""
     if GRU:
         at = gates + row * (4 * HP)
-        r = rows(at, unit, row_mask, unit < H, FRESH)
-        z = rows(at + HP, unit, row_mask, unit < H, FRESH)
-        n = rows(at + 2 * HP, unit, row_mask, unit < H, FRESH)
+        r = stored(at, unit, row_mask, unit < H, FRESH)
+        z = stored(at + HP, unit, row_mask, unit < H, FRESH)
+        n = stored(at + 2 * HP, unit, row_mask, unit < H, FRESH)
     else:
-        n = rows(gates + row * HP, unit, row_mask, unit < H, FRESH)
+        n = stored(gates + row * HP, unit, row_mask, unit < H, FRESH)
         r = n
         z = n
     return r, z, n

@@ -32,6 +32,7 @@ __all__ = [
     "pin",
     "rows",
     "sigmoid",
+    "stored",
     "tanh",
     "wait",
 ]
@@ -79,19 +80,28 @@ def level_bounds(level_ptr, level, levels):
 
 
 @triton.jit
-def rows(row_ptr, column, row_mask, column_mask, FRESH: tl.constexpr = False):
-    """Rows of a matrix, in float32. ``[rows, columns]``"""
+def stored(row_ptr, column, row_mask, column_mask, FRESH: tl.constexpr):
+    """Rows of a matrix as they are. ``[rows, columns]``
+
+    What other programs of this launch have written is read around the first-level cache.
+    """
     mask = row_mask[:, None] & column_mask[None, :]
     at = row_ptr[:, None] + column[None, :]
     if FRESH:
-        return tl.load(at, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
-    return tl.load(at, mask=mask, other=0.0).to(tl.float32)
+        return tl.load(at, mask=mask, other=0.0, cache_modifier=".cg")
+    return tl.load(at, mask=mask, other=0.0)
+
+
+@triton.jit
+def rows(row_ptr, column, row_mask, column_mask):
+    """Rows of a matrix, in float32. ``[rows, columns]``"""
+    return stored(row_ptr, column, row_mask, column_mask, False).to(tl.float32)
 
 
 @triton.jit
 def fresh(row_ptr, column, row_mask, column_mask):
-    """Rows that other programs of this launch have written: around the first-level cache."""
-    return rows(row_ptr, column, row_mask, column_mask, True)
+    """Rows that other programs of this launch have written, in float32."""
+    return stored(row_ptr, column, row_mask, column_mask, True).to(tl.float32)
 
 
 @triton.jit

@@ -142,12 +142,6 @@ def wave_forward_kernel(
                 if step > first_step:
                     wait(done + (step - 1) * 2 + upper, needed * BLOCKS)
             g_r, g_z, g_n = input_part(gates, row, layer_row, unit, H, HP, GRU, True)
-            g_m = g_n + bias_n[None, :]
-            if GRU:
-                g_r += bias_r[None, :]
-                g_z += bias_z[None, :]
-                g_n = g_m
-                g_m = tl.zeros((BM, BN), dtype=tl.float32) + bias_m[None, :]
             x1, x2, m = messages(
                 h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
                 k1, k2, unit, key1, key2, block == 0,
@@ -155,6 +149,13 @@ def wave_forward_kernel(
             )  # fmt: skip
             x1 += fresh(h + row * H, k1, input_row, k1 < H)
             x2 += fresh(h + row * H, k2, input_row, k2 < H)
+            # Not before the messages, which travel together with the input product.
+            g_m = g_n + bias_n[None, :]
+            if GRU:
+                g_r += bias_r[None, :]
+                g_z += bias_z[None, :]
+                g_n = g_m
+                g_m = tl.zeros((BM, BN), dtype=tl.float32) + bias_m[None, :]
             if forms_input | (level > 0):
                 # One place for the product: the weights are in shared memory once.
                 x1 = pin(x1)
