@@ -4,6 +4,7 @@ One cooperative launch holds as many programs as the device has multiprocessors;
 when the tiles of the level before have arrived (a counter per level, see
 :mod:`~dagnn.ops.triton.primitives`). Where a cooperative launch is impossible, and in Triton's
 interpreter (which runs programs one after the other), one launch per level does the same work.
+Where levels are narrow and many, two layers run at the same time (:mod:`~dagnn.ops.triton.wave`).
 
 The gates buffer is ``[S, N, 4, HP]`` = ``(r, z, n's input part, n's message part)``: the input
 product fills the first three blocks with PyTorch's own weights as they are, the kernel does the

@@ -132,7 +132,7 @@ def wave_backward_kernel(
 
     before = 0  # tiles of the program's own role, one step before
     for step in range(first_step, last_step):
-        level = levels - 1 - step + lower
+        level = levels - 1 - step + role // 2
         low, high = level_bounds(level_ptr, level, levels)
         row_tiles = tl.cdiv(high - low, BM).to(tl.int32)
         # The layer's own level after, and what the upper layer has given to this level.
@@ -157,7 +157,7 @@ def wave_backward_kernel(
             )
             if own == 0:
                 if step > first_step:
-                    wait(done + (step - 1) * 2 + lower, needed * BLOCKS)
+                    wait(done + (step - 1) * 2 + role // 2, needed * BLOCKS)
             dh = fresh(grad + row * H, unit, row_mask, unit_mask)
             dh1 = fresh(grad + row * H, k1, row_mask, k1 < H)
             dh2 = fresh(grad + row * H, k2, row_mask, k2 < H)
@@ -196,5 +196,5 @@ def wave_backward_kernel(
                 tl.store(target + at, acc, mask=mask)
             own += 1
         if own > 0:
-            arrive(done + step * 2 + (role > 0), own)
+            arrive(done + step * 2 + (role + 1) // 2, own)
         before = row_tiles

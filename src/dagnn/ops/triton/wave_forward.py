@@ -140,7 +140,7 @@ def wave_forward_kernel(
             start, degree, u, w = predecessors(pred_ptr, pred, row, layer_row)
             if own == 0:
                 if step > first_step:
-                    wait(done + (step - 1) * 2 + upper, needed * BLOCKS)
+                    wait(done + (step - 1) * 2 + role // 2, needed * BLOCKS)
             g_r, g_z, g_n = input_part(gates, row, layer_row, unit, H, HP, GRU, True)
             x1, x2, m = messages(
                 h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
@@ -174,5 +174,5 @@ def wave_forward_kernel(
                 )  # fmt: skip
             own += 1
         if own > 0:
-            arrive(done + step * 2 + (role > 0), own)
+            arrive(done + step * 2 + (role + 1) // 2, own)
         before = row_tiles
