@@ -263,7 +263,8 @@ def test_narrow_levels_in_number_are_a_wavefront(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(launch, "_processors", lambda _: 132)
     monkeypatch.setattr(wave, "_memory_of", lambda _: launch.SHARED_MEMORY)
     deep, shallow = schedule_of(chain(100)), schedule_of(chain(10))
-    wide = schedule_of(layered([wave.WIDTH + 9] * wave.LEVELS, degree=1))
+    # In bf16, 5 blocks of units in 3 roles and 2 directions: 4 programs each, of 16 nodes.
+    wide = [schedule_of(layered([width] * wave.LEVELS, degree=1)) for width in (96, 97)]
 
     def chosen(graph: Graph, hidden: int = 300, precision: str = "bf16") -> int | None:
         tiles = wave.wave_tiles("attention", graph, hidden, precision)
@@ -272,7 +273,9 @@ def test_narrow_levels_in_number_are_a_wavefront(monkeypatch: pytest.MonkeyPatch
     assert chosen(deep) == 64
     assert chosen(deep, precision="tf32") == chosen(deep, precision="fp32") == 32
     assert chosen(shallow) is None
-    assert chosen(wide) is None
+    assert chosen(wide[0]) == 64
+    assert chosen(wide[1]) is None
+    assert chosen(wide[0], precision="tf32") is None
     assert wave.wave_tiles("gated_sum", deep, 300, "bf16") is None
     # The weights of so many units do not fit into programs that run at once.
     assert chosen(deep, hidden=501, precision="fp32") is None

@@ -27,6 +27,7 @@ __all__ = [
     "arrive",
     "dot",
     "fresh",
+    "has_tile",
     "level_bounds",
     "of_pair",
     "pin",
@@ -77,6 +78,13 @@ def level_bounds(level_ptr, level, levels):
     low = tl.load(level_ptr + level, mask=inside, other=0)
     high = tl.load(level_ptr + level + 1, mask=inside, other=0)
     return low, high
+
+
+@triton.jit
+def has_tile(level_ptr, level, levels, tile, BM: tl.constexpr):
+    """Whether a level has so many tiles."""
+    low, high = level_bounds(level_ptr, level, levels)
+    return low + tile * BM < high
 
 
 @triton.jit

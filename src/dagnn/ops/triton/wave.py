@@ -28,9 +28,11 @@ from dagnn.ops.triton.wave_forward import wave_forward_kernel
 __all__ = ["UpperAndLower", "launch_wave_backward", "launch_wave_forward", "wave_tiles"]
 
 ROLES = 3  # the two layers, and the product between them
-# Layers run as a wavefront if there are at least so many levels, of so many nodes on average.
+# Layers run as a wavefront if there are at least so many levels, and one of average width takes
+# its programs at most so many turns. (Layer by layer there are three times as many programs for
+# it, twice.)
 LEVELS = 32
-WIDTH = 48
+TURNS = 1.5
 
 
 def wave_tiles(aggregator: str, graph: Graph, hidden: int, precision: str) -> Tiles | None:
@@ -44,28 +46,32 @@ def wave_tiles(aggregator: str, graph: Graph, hidden: int, precision: str) -> Ti
     processors = launch._processors(graph.order.device)
     if aggregator != "attention" or wish == "never" or levels == 0:
         return None
-    suits = processors > 0 and levels >= LEVELS and nodes <= levels * WIDTH
-    if not suits and wish != "always":
-        return None
-    return _tiles_that_fit(hidden, precision, directions, processors, graph.order.device)
+    tiles = _tiles_that_fit(hidden, precision, directions, processors, graph.order.device)
+    if tiles is None or wish == "always":
+        return tiles
+    at_once = tiles.BM * _groups(hidden, tiles, directions, processors)  # nodes
+    return tiles if levels >= LEVELS and nodes <= TURNS * levels * at_once else None
 
 
 @lru_cache
 def _tiles_that_fit(
     hidden: int, precision: str, directions: int, processors: int, device: torch.device
 ) -> Tiles | None:
-    # Weights that are split in every product would leave no registers: they are not tried.
-    candidates = [tiles for tiles in launch._candidates(hidden, precision, 1) if tiles.split]
-    if processors == 0:  # one launch per step
-        return candidates[0]
     groups = {
-        tiles: processors // (ROLES * directions * ceil_div(hidden, tiles.BN))
-        for tiles in candidates
-        if _memory_needed(hidden, precision, tiles) <= _memory_of(device)
+        tiles: _groups(hidden, tiles, directions, processors)
+        for tiles in launch._candidates(hidden, precision, 1)
+        # Weights that are split in every product would leave no registers.
+        if tiles.split and _memory_needed(hidden, precision, tiles) <= _memory_of(device)
     }
     # Two groups of programs are better than one with tiles that are better otherwise.
     best = max(groups, key=lambda tiles: min(groups[tiles], 2), default=None)
-    return best if best is not None and groups[best] > 0 else None
+    one_launch_per_step = processors == 0
+    return best if best is not None and (groups[best] or one_launch_per_step) else None
+
+
+def _groups(hidden: int, tiles: Tiles, directions: int, processors: int) -> int:
+    """How many programs a block of units has, in each role and direction."""
+    return processors // (ROLES * directions * ceil_div(hidden, tiles.BN))
 
 
 def _memory_needed(hidden: int, precision: str, tiles: Tiles) -> int:
@@ -98,7 +104,7 @@ def _launch(
     blocks = ceil_div(flags["H"], tiles.BN)
     processors = launch._processors(graph.order.device)
     if processors:
-        groups = processors // (directions * blocks)
+        groups = ROLES * _groups(flags["H"], tiles, directions, processors)
         together = range(alone.stop, steps) if alone.start == 0 else range(alone.start)
         spans = [*(range(step, step + 1) for step in alone), together]
     else:

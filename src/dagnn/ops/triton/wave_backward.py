@@ -30,6 +30,7 @@ from dagnn.ops.triton.primitives import (
     arrive,
     dot,
     fresh,
+    has_tile,
     level_bounds,
     of_pair,
     pin,
@@ -85,6 +86,13 @@ def wave_backward_kernel(
     worker = tl.program_id(0) % workers
     role = tl.program_id(0) // workers % 3  # upper layer, its input, lower layer
     direction = (tl.program_id(0) // (3 * workers)).to(tl.int64)
+    block = worker % BLOCKS
+    groups = workers // BLOCKS
+    level_ptr += direction * (levels + 1)
+    if last_step - first_step == 1:
+        level = levels - 1 - first_step + role // 2
+        if not has_tile(level_ptr, level, levels, worker // BLOCKS, BM):
+            return  # rather than load weights for nothing
     of_input = role == 1
     lower = role == 2
     weight = of_pair(weights, lower)
@@ -112,14 +120,11 @@ def wave_backward_kernel(
     else:
         d_state = of_pair(d_states, lower) + direction * nodes * H
     anchor += direction * nodes
-    level_ptr += direction * (levels + 1)
     succ_ptr += direction * (nodes + 1)
     succ += direction * edges
     succ_slot += direction * edges
     done += direction * (levels + 1) * 2
 
-    block = worker % BLOCKS
-    groups = workers // BLOCKS
     unit = block * BN + tl.arange(0, BN)
     unit_mask = unit < H
     k1 = tl.arange(0, K1)

@@ -26,7 +26,16 @@ from dagnn.ops.triton.forward import (
     product,
     update,
 )
-from dagnn.ops.triton.primitives import ANY, arrive, fresh, level_bounds, of_pair, pin, wait
+from dagnn.ops.triton.primitives import (
+    ANY,
+    arrive,
+    fresh,
+    has_tile,
+    level_bounds,
+    of_pair,
+    pin,
+    wait,
+)
 
 __all__ = ["wave_forward_kernel"]
 
@@ -87,6 +96,12 @@ def wave_forward_kernel(
     worker = tl.program_id(0) % workers
     role = tl.program_id(0) // workers % 3  # lower layer, upper layer's input, upper layer
     direction = (tl.program_id(0) // (3 * workers)).to(tl.int64)
+    block = worker % BLOCKS
+    groups = workers // BLOCKS
+    level_ptr += direction * (levels + 1)
+    if last_step - first_step == 1:
+        if not has_tile(level_ptr, first_step - role, levels, worker // BLOCKS, BM):
+            return  # rather than load weights for nothing
     forms_input = role == 1
     upper = role == 2
     weight = of_pair(weights, upper)
@@ -99,13 +114,10 @@ def wave_forward_kernel(
     if EDGES:
         edge_score = of_pair(edge_scores, upper) + direction * edges
     gates += direction * nodes * (4 * HP if GRU else HP)
-    level_ptr += direction * (levels + 1)
     pred_ptr += direction * (nodes + 1)
     pred += direction * edges
     done += direction * (levels + 2) * 2
 
-    block = worker % BLOCKS
-    groups = workers // BLOCKS
     unit = block * BN + tl.arange(0, BN)
     k1 = tl.arange(0, K1)
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
