@@ -37,11 +37,9 @@ DEVICE = "cuda" if CUDA else "cpu"
 HIDDEN = 7 if INTERPRETED else 300
 
 
-def example() -> Data:
+def small_graph() -> Data:
     """Every node but the first two has two predecessors, so that attention matters."""
-    if INTERPRETED:
-        return make_graph([(0, 2), (1, 2), (0, 3), (2, 3), (1, 4), (3, 4), (1, 5), (0, 5)], 6)
-    return random_dag(300, 600)
+    return make_graph([(0, 2), (1, 2), (0, 3), (2, 3), (1, 4), (3, 4), (1, 5), (0, 5)], 6)
 
 
 def cuda(test: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,27 +85,17 @@ CONFIGURATIONS = [  # aggregator, cell, hidden size, bidirectional, layers
     ("attention-features", "linear", 20, True, 2),
     ("attention", "linear", 7, False, 3),
 ]
-LARGE = [
-    (aggregator, cell, hidden, both, 2)
-    for aggregator in ("attention", "attention-types")
-    for cell in ("gru", "linear")
-    for hidden in (1, 7, 64, 300, 501)
-    for both in (False, True)
-]
 
 
 @kernels
 @pytest.mark.parametrize(
-    ("aggregator", "cell", "hidden", "bidirectional", "layers"),
-    CONFIGURATIONS if INTERPRETED else CONFIGURATIONS + LARGE,
+    ("aggregator", "cell", "hidden", "bidirectional", "layers"), CONFIGURATIONS
 )
 def test_every_configuration(
     aggregator: str, cell: str, hidden: int, bidirectional: bool, layers: int, launches: list[str]
 ) -> None:
-    model = make_model(aggregator, cell, hidden, num_layers=layers, bidirectional=bidirectional).to(
-        DEVICE
-    )
-    check(model, example())
+    options = {"num_layers": layers, "bidirectional": bidirectional}
+    check(make_model(aggregator, cell, hidden, **options).to(DEVICE), small_graph())
     assert launches == ["forward"] * (layers // 2) + ["backward"] * (layers // 2)
 
 
@@ -181,7 +169,7 @@ def test_backward_twice_and_inference(launches: list[str]) -> None:
     model = make_model("attention", "gru", HIDDEN, num_layers=2, bidirectional=not INTERPRETED).to(
         DEVICE
     )
-    data = example().to(DEVICE)
+    data = (small_graph() if INTERPRETED else random_dag(300, 600)).to(DEVICE)
     data.x = data.x.float().requires_grad_()
     states = model.embed_nodes(data).forward
     out = torch.stack([h.square().sum() for h in states]).sum()
@@ -197,17 +185,41 @@ def test_backward_twice_and_inference(launches: list[str]) -> None:
 
 
 @cuda
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_deep_and_wide_levels_on_a_gpu(precision: str, launches: list[str]) -> None:
-    """Programs take turns, wait for one another, and agree with float64 and with another run."""
-    model = make_model("attention-types", "gru", 300, num_layers=2).to(DEVICE)
+@pytest.mark.parametrize("cell", ["gru", "linear"])
+@pytest.mark.parametrize("hidden", [7, 64, 300])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_random_dags_on_a_gpu(
+    cell: str, hidden: int, bidirectional: bool, launches: list[str]
+) -> None:
+    options = {"num_layers": 2, "bidirectional": bidirectional}
+    model = make_model("attention-types", cell, hidden, **options).to(DEVICE)
+    check(model, random_dag(300, 600))
+    assert launches == ["forward", "backward"]
+
+
+@cuda
+@pytest.mark.parametrize(
+    ("hidden", "precision"),
+    [(300, "fp32"), (300, "tf32"), (300, "bf16"), (501, "tf32"), (501, "bf16")],
+)
+def test_deep_and_wide_levels_on_a_gpu(
+    hidden: int, precision: str, launches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs take turns and wait for one another; they agree from run to run to the last bit,
+    with layer by layer, and with float64."""
+    model = make_model("attention-types", "gru", hidden, num_layers=2).to(DEVICE)
     data = layered([2000, 300, *[17] * 200, *[1] * 50], degree=2)
     with products_in(precision, DEVICE):
         first = run(model, data)
         for _ in range(3):
             assert_identical(first, run(model, data))
+        assert launches == ["forward", "backward"] * 4
+        monkeypatch.setenv("DAGNN_WAVEFRONT", "never")
+        by_layers = run(model, data)
+    # Lower bars: both round, and edge weights of random graphs feel it most.
+    assert_near(first, by_layers, {"fp32": "tf32", "tf32": "bf16"}.get(precision, precision))
+    monkeypatch.setenv("DAGNN_WAVEFRONT", "always")
     check(model, chain(150), precision)
-    assert launches
 
 
 @cuda
