@@ -275,6 +275,7 @@ def test_narrow_levels_in_number_are_a_wavefront(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(launch, "_processors", lambda _: 132)
     monkeypatch.setattr(wave, "_memory_of", lambda _: launch.SHARED_MEMORY)
     deep, shallow = schedule_of(chain(100)), schedule_of(chain(10))
+    one_way = deep._replace(order=deep.order[:1])
     # In bf16, 5 blocks of units in 3 roles and 2 directions: 4 programs each, of 16 nodes.
     wide = [schedule_of(layered([width] * wave.LEVELS, degree=1)) for width in (96, 97)]
 
@@ -289,8 +290,10 @@ def test_narrow_levels_in_number_are_a_wavefront(monkeypatch: pytest.MonkeyPatch
     assert chosen(wide[1]) is None
     assert chosen(wide[0], precision="tf32") is None
     assert wave.wave_tiles("gated_sum", deep, 300, "bf16") is None
-    # The weights of so many units do not fit into programs that run at once.
+    # So many units do not fit into the registers, or into programs that run at once.
+    assert chosen(deep, hidden=501, precision="tf32") == 32
     assert chosen(deep, hidden=501, precision="fp32") is None
+    assert chosen(one_way, hidden=501, precision="fp32") is None
     assert chosen(deep, hidden=1024) is None
     monkeypatch.setenv("DAGNN_WAVEFRONT", "always")
     assert chosen(shallow) == 64

@@ -60,8 +60,8 @@ def _tiles_that_fit(
     groups = {
         tiles: _groups(hidden, tiles, directions, processors)
         for tiles in launch._candidates(hidden, precision, 1)
-        # Weights that are split in every product would leave no registers.
-        if tiles.split and _memory_needed(hidden, precision, tiles) <= _memory_of(device)
+        if _memory_needed(hidden, precision, tiles) <= _memory_of(device)
+        and _registers_suffice(hidden, precision, tiles)
     }
     # Two groups of programs are better than one with tiles that are better otherwise.
     best = max(groups, key=lambda tiles: min(groups[tiles], 2), default=None)
@@ -72,6 +72,12 @@ def _tiles_that_fit(
 def _groups(hidden: int, tiles: Tiles, directions: int, processors: int) -> int:
     """How many programs a block of units has, in each role and direction."""
     return processors // (ROLES * directions * ceil_div(hidden, tiles.BN))
+
+
+def _registers_suffice(hidden: int, precision: str, tiles: Tiles) -> bool:
+    """In fp32, neither with long rows nor with weights that are split in every product: by trial,
+    most of a tile would be spilled."""
+    return precision != "fp32" or (tiles.split and sum(launch._pieces(hidden)) < 512)
 
 
 def _memory_needed(hidden: int, precision: str, tiles: Tiles) -> int:
