@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from benchmarks.models import DAGNNTask, autocast, make_dagnn, matmul_precision
+from benchmarks.models import DAGNNTask, autocast, make_dagnn, matmul_precision, wavefront
 from benchmarks.workloads import Workload
 
 __all__ = ["BARS", "Check", "Oracle", "largest"]
@@ -75,7 +75,7 @@ class Oracle:
         self._expected = self._run("reference", "fp64")
 
     def check(self, backend: str, precision: str) -> Check:
-        with matmul_precision(precision):
+        with matmul_precision(precision), wavefront(backend):
             found = self._run(backend, precision)
         pairs = zip(found.outputs, self._expected.outputs, strict=True)
         output_error = largest([_relative_error(a, b, _norm([b])) for a, b in pairs])
