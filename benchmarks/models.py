@@ -36,7 +36,7 @@ BACKENDS = ("reference", "cpu", "triton", *VARIANTS)
 
 @contextmanager
 def wavefront(backend: str) -> Iterator[None]:
-    """What a variant of a backend asks for; without one, the backend chooses by the batch."""
+    """What a variant of a backend asks for; without one, ``DAGNN_WAVEFRONT`` stays as it is."""
     name = "DAGNN_WAVEFRONT"
     if backend not in VARIANTS:
         yield

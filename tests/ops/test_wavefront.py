@@ -198,6 +198,19 @@ def test_random_dags_on_a_gpu(
 
 
 @cuda
+@pytest.mark.parametrize("cell", ["gru", "linear"])
+@pytest.mark.parametrize("hidden", [64, 300])
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_random_dags_in_lower_precision_on_a_gpu(
+    cell: str, hidden: int, precision: str, launches: list[str]
+) -> None:
+    """Gradients of attentions' parameters cancel, and feel an inexact product between layers."""
+    model = make_model("attention-types", cell, hidden, num_layers=2).to(DEVICE)
+    check(model, random_dag(300, 600), precision)
+    assert launches == ["forward", "backward"]
+
+
+@cuda
 @pytest.mark.parametrize(
     ("hidden", "precision"),
     [(300, "fp32"), (300, "tf32"), (300, "bf16"), (501, "tf32"), (501, "bf16")],
@@ -260,6 +273,27 @@ def test_in_a_cuda_graph(launches: list[str]) -> None:
 
 
 # The choice
+
+
+@kernels
+@pytest.mark.parametrize(
+    ("precision", "hidden", "bounded", "expected"),
+    [
+        ("fp32", 300, True, "fp32"),
+        ("tf32", 300, True, "bf16x3"),
+        ("tf32", 64, True, "fp32"),
+        ("bf16", 300, True, "fp16"),
+        ("fp16", 300, True, "fp16"),
+        ("bf16", 300, False, "bf16x3"),
+        ("fp16", 300, False, "bf16x3"),
+    ],
+)
+def test_products_between_layers_have_no_fewer_bits_than_large_ones(
+    precision: str, hidden: int, bounded: bool, expected: str
+) -> None:
+    from dagnn.ops.triton import wave
+
+    assert wave._forward_precision(precision, hidden, bounded) == expected
 
 
 def schedule_of(data: Data) -> Graph:
