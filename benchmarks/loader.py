@@ -1,7 +1,7 @@
 """What batches cost: time per batch beside PyG's loader, and levels per epoch.
 
-    python -m benchmarks.loader --corpus github_functions.parquet --json results/loader_cpu.json
-    python -m benchmarks.loader --device cuda --json results/loader_h200.json
+    python benchmarks/loader.py --corpus github_functions.parquet --json results/loader_cpu.json
+    python benchmarks/loader.py --device cuda --json results/loader_cuda.json
 
 Graphs are code DAGs (AST and next-token edges): of a corpus in the schema of
 ``github_functions.parquet`` (its training split; needs pyarrow), or without one the functions of
@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import platform
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+if __package__ in (None, ""):  # run as a file: the folder above is not on the path
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
@@ -31,6 +35,7 @@ from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
 from benchmarks.code_graphs import standard_library_graphs
+from benchmarks.report import environment, write_json
 from dagnn import (
     DAGNN,
     DepthBucketSampler,
@@ -277,6 +282,9 @@ def main() -> None:
     }
     times, sizes = time_batches(flat, device, options.repeats)
     report: dict[str, Any] = {
+        "command": shlex.join(["python", "benchmarks/loader.py", *sys.argv[1:]]),
+        "environment": environment(device),
+        "load_average": os.getloadavg()[0],
         "graphs": source,
         "data_set": {
             "num_graphs": len(flat),
@@ -292,20 +300,9 @@ def main() -> None:
         report["training"] = time_training(flat, device, options.steps)
         ours = list(times.values())[-1]["total_ms"]
         report["training"]["batch_share_of_step"] = ours / report["training"]["step_ms"]
-    report["machine"] = {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "load_average": os.getloadavg()[0],
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
     show(report)
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = options.json.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        unfinished.replace(options.json)
+        write_json(report, options.json)
 
 
 def show(report: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         topological_levels,
     )
     from dagnn.graph.loader import FlatLoader
+    from dagnn.graph.padding import without_filler
     from dagnn.graph.sampler import DepthBucketSampler, GraphBatchSampler
     from dagnn.graph.schedule import LevelSchedule
     from dagnn.graph.transforms import AddLevels
@@ -48,6 +49,7 @@ __all__ = [
     "targets",
     "topological_levels",
     "tree_lstm",
+    "without_filler",
 ]
 
 # Imported at first use: `dagnn --help` should not wait for torch.
@@ -61,6 +63,7 @@ _MODULES = {
         "topological_levels",
     ),
     "graph.loader": ("FlatLoader",),
+    "graph.padding": ("without_filler",),
     "graph.sampler": ("DepthBucketSampler", "GraphBatchSampler"),
     "graph.schedule": ("LevelSchedule",),
     "graph.transforms": ("AddLevels",),

@@ -241,6 +241,8 @@ def test_the_paper_s_width() -> None:
     assert model.lift.weight[:501].all()
     assert not model.lift.weight[501:].any()
     assert make_autoencoder("gcn", "na", hidden_channels=64).dead_units is None
+    with torch.device("meta"):
+        assert make_autoencoder("gcn", "na").lift.weight.shape == (512, 56)
 
 
 @given(

@@ -241,7 +241,7 @@ def test_the_mean_over_processes_is_that_of_one(
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("hidden", "rest"), [(16, 8), (7, 1)])
+@pytest.mark.parametrize(("hidden", "rest"), [(16, 8), (7, 1), (61, 8)])
 @pytest.mark.parametrize("name", MODELS)
 def test_captured_steps_equal_eager_ones(name: str, hidden: int, rest: int) -> None:
     """Two sizes of batches, and a learning rate that changes between steps."""

@@ -83,7 +83,7 @@ def test_a_rate_of_zero_is_refused(
 def test_progress_and_the_predictor_are_told(trained: tuple[Path, Path]) -> None:
     result = run("score", trained[0], "--data", trained[1], "--seeds", 1)
     assert "vfe: fitting seed 0 of 1" in result.stderr
-    assert "dagnn predict: RMSE" in result.stdout
+    assert "Predictor, kept with it: RMSE" in result.stdout
     with pytest.raises(FileNotFoundError, match="train one first"):
         run("score", trained[0].parent / "nothing")
 

@@ -96,13 +96,28 @@ def test_a_killed_run_goes_on(place: Workplace, tmp_path: Path) -> None:
     assert not read_records(folder)
     assert len(before) < 60
     assert settle(long, folder, place).status == "done"
-    content = read_records(folder)[0].content
-    rest = [json.loads(line)["seconds"] for line in rows.read_text().splitlines()]
-    assert content["seconds"] >= sum(rest)  # of both processes
-    assert "cpu_seconds" not in content
-    history = content["history"]
+    history = read_records(folder)[0].content["history"]
     assert len(history) == 60
     assert history[1]["train_seconds"] == float(f"{before[1]['train_seconds']:.6g}")
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_time_of_earlier_processes_counts(
+    shared: bool, place: Workplace, tmp_path: Path
+) -> None:
+    mine = bind(cell(scoring=None), place.data)
+    whole = settle(mine, tmp_path / "whole", place).record
+    assert whole is not None
+    assert whole.content["cpu_seconds"] > 0
+    rows = place.runs / mine.id / "metrics.jsonl"
+    of_shared = {"shared": True} if shared else {}
+    told = [{**json.loads(r), "seconds": 1e6, **of_shared} for r in rows.read_text().splitlines()]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in told))
+    again = settle(mine, tmp_path / "again", place).record
+    assert again is not None
+    assert again.content["seconds"] > 1e6 * len(told)
+    assert "cpu_seconds" not in again.content  # that of the first process is not known
+    assert again.content.get("shared", False) == shared
 
 
 def settle_all(folder: Path, place: Workplace, count: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,24 @@ def test_as_alone(data: Path, tmp_path: Path, device: str, hidden: int, epochs: 
         assert scores(other) == scores(outcome)
         ours, theirs = weights(together.runs, other), weights(apart.runs, outcome)
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_linear_algebra_is_loaded_before_threads_begin(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's, for a GPU: it must not be loaded twice at once."""
+    threads: list[int] = []
+    eye = torch.eye
+    monkeypatch.setattr(streams, "_on_gpu", lambda _: True)
+    monkeypatch.setattr(streams, "_stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch, "eye", lambda size, device: eye(size))
+    monkeypatch.setattr(
+        torch.linalg, "cholesky", lambda _: threads.append(threading.active_count())
+    )
+    before = threading.active_count()
+    place = Workplace(data, tmp_path / "runs", "cpu")
+    assert list(run_on_streams([cell(scoring=None)], tmp_path / "cells", place, 2))
+    assert threads == [before]
 
 
 def test_the_process_is_left_as_it_was(data: Path, tmp_path: Path) -> None:

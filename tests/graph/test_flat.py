@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Batch, Data
 
-from dagnn import DAGNN, AddLevels, CycleError, FlatGraphs, LevelSchedule
+from dagnn import DAGNN, AddLevels, CycleError, FlatGraphs, LevelSchedule, without_filler
 from dagnn.graph import flat_file
 from dagnn.graph.flat_batch import cut_batch
 from tests.graph.strategies import dags
@@ -365,6 +365,47 @@ def test_names_can_be_left_behind() -> None:
     assert flat.keys() == []
 
 
+def test_one_row_is_the_graphs_also_where_it_has_one_edge() -> None:
+    """Or else a padded batch would have rows of the filler among the labels."""
+    graphs = [
+        path_graph(2, x=torch.ones(2, 1), y=torch.tensor([float(i)]), edge_attr=torch.ones(1, 3))
+        for i in range(9)
+    ]
+    batch = FlatGraphs.from_data_list(graphs).batch(range(9), padded=True)
+    assert batch.y.tolist() == list(range(9))
+    assert len(batch.edge_attr) == batch.edge_index.size(1) > 9
+    lone = [path_graph(1, x=torch.ones(1, 2), node_id=torch.ones(1), y=torch.ones(1))]
+    assert {n: c.kind for n, c in FlatGraphs.from_data_list(lone)._tables.columns.items()} == {
+        "x": "node", "node_id": "node", "y": "graph",
+    }  # fmt: skip
+
+
+def test_kinds_can_be_told() -> None:
+    graphs = [path_graph(3, x=torch.ones(3, 1), y=torch.arange(3.0) + i) for i in range(9)]
+    padded = [
+        FlatGraphs.from_data_list(graphs, kinds=kinds).batch(range(9), padded=True)
+        for kinds in (None, {"y": "node"}, {"y": "ragged"})
+    ]
+    assert ["y" in batch for batch in padded] == [True, True, False]
+    assert len(padded[0].y) == len(padded[1].y) == padded[0].num_nodes
+    for kinds, match in (
+        ({"y": "graph"}, r"expected a kind of 'y' .*\(node, ragged\), got 'graph'"),
+        ({"z": "node"}, "expected kinds of attributes of the graphs, got one of 'z'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            FlatGraphs.from_data_list(graphs, kinds=kinds)
+
+
+def test_rows_without_the_filler() -> None:
+    flat = FlatGraphs.from_data_list([path_graph(n, x=torch.ones(n, 1)) for n in (2, 3, 4)])
+    for padded in (False, True):
+        batch = flat.batch([0, 2], padded=padded)
+        rows = torch.arange(batch.num_graphs)
+        assert without_filler(rows, batch).tolist() == [0, 1]
+    with pytest.raises(ValueError, match="expected a row for each of the batch's 3 graphs, got 2"):
+        without_filler(rows[:2], batch)
+
+
 def test_a_cycle_is_named_by_its_graph() -> None:
     loop = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
     with pytest.raises(CycleError, match=r"graph 1: .* 0 -> 1 -> 0") as caught:
@@ -417,9 +458,14 @@ def test_bad_tensors(changed: dict[str, Any], error: type[Exception], match: str
 
 def test_bad_indices() -> None:
     flat = FlatGraphs.from_data_list([path_graph(2), path_graph(3)])
-    for indices in ([], 0, [[0]]):
-        with pytest.raises(ValueError, match="at least one graph"):
+    for indices, got in (
+        ([], "an empty one"), (0, "0"), ([[0]], r"shape \[1, 1\]"), (slice(0, 2), "slice"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"at least one graph, got {got}"):
             flat.batch(indices)  # type: ignore[arg-type]
+    for several in ([0, 1], slice(0, 2), "0"):
+        with pytest.raises(TypeError, match=r"the index of one graph, got .*\.select\(indices\)"):
+            flat[several]  # type: ignore[index]
     for index in (2, -3):
         with pytest.raises(IndexError, match=f"from 0 to 2 .*, got {index}"):
             flat.batch([0, index])
@@ -428,6 +474,7 @@ def test_bad_indices() -> None:
     with pytest.raises(TypeError, match="expected integers as indices of graphs, got bool"):
         flat.batch(torch.tensor([True, False]))
     assert [graph.num_nodes for graph in flat] == [2, 3]
+    assert flat[torch.tensor(1)].num_nodes == flat[np.int32(-1)].num_nodes == 3
 
 
 def test_an_interrupted_save_leaves_the_old_file(

@@ -139,6 +139,14 @@ def test_bad_arguments(flat: FlatGraphs) -> None:
         FlatLoader(flat, 2).set_epoch(-1)
 
 
+def test_what_is_no_data_set(flat: FlatGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError, match=r"expected a FlatGraphs, got list; make one with"):
+        FlatLoader([flat[0]], 2)  # type: ignore[arg-type]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="expected a device that is there, got 'cuda'"):
+        FlatLoader(flat, 2, device="cuda")
+
+
 def test_repr() -> None:
     flat = FlatGraphs.from_data_list([Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)])
     assert repr(FlatLoader(flat, 2)) == (

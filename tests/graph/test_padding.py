@@ -77,13 +77,27 @@ def test_structure(some: list[Data]) -> None:
     assert (padded.edge_index[:, edges:] >= nodes).all()
     assert torch.equal(padded.x[:nodes], plain.x)
     assert torch.equal(padded.parent_index[:nodes], plain.parent_index)
+    assert (padded.parent_index[nodes:] == nodes).all()  # its own, and none of another graph
     assert torch.equal(padded.y, plain.y)  # the filler has no label
+    # Its edges are spread: all nodes would wait for one that had most of them.
+    degrees = padded.edge_index[1, edges:].bincount(minlength=nodes)[nodes:]
+    half = (padded.num_nodes - nodes) // 2
+    assert degrees.max() <= -(-(padded.num_edges - edges) // half) if len(degrees) else True
+    with pytest.raises(RuntimeError, match="not created via"):
+        padded.to_data_list()
     assert "words" not in padded
     # Its levels are levels of all its edges.
     longest_path_length(padded.edge_index, padded.num_nodes)
     assert (padded.level[padded.edge_index[0]] < padded.level[padded.edge_index[1]]).all()
     reverse = padded.reverse_level
     assert (reverse[padded.edge_index[1]] < reverse[padded.edge_index[0]]).all()
+
+
+def test_the_number_of_nodes_where_no_features_tell_it() -> None:
+    flat = FlatGraphs.from_data_list([Data(edge_index=PATH.edge_index, num_nodes=3)] * 2)
+    batch = flat.batch([0, 1], padded=True)
+    assert "num_nodes" in batch
+    assert batch.num_nodes == len(batch.batch) > 6
 
 
 @given(shapes)

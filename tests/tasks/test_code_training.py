@@ -170,7 +170,7 @@ def test_captured_steps_need_sizes_that_depend_on_no_values() -> None:
     for encoder in (slow, EncoderConfig(channels=16, model="gcn", dropout=0.1)):
         task = TokenPrediction(encoder, vocabulary())
         with pytest.raises(ValueError, match="expected a model with a fused path"):
-            task.capture_steps(None, half=False)
+            task.capture_steps(None, bf16=False)
 
 
 class EagerStand:
@@ -214,9 +214,10 @@ def test_padded_steps_train_the_same(
 def test_all_that_a_warm_up_changes_can_be_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Tensor] = []
     monkeypatch.setattr(training_step, "CapturedStep", lambda changed, _: told.extend(changed))
-    monkeypatch.setattr(TokenPrediction, "trainer", SimpleNamespace(optimizers=[None]))
     task = TokenPrediction(EncoderConfig(model="gin-vn", channels=8), vocabulary())
-    task.capture_steps(None, half=False)
+    trainer = SimpleNamespace(optimizers=[task.configure_optimizers()])
+    monkeypatch.setattr(TokenPrediction, "trainer", trainer)
+    task.capture_steps(None, bf16=False)
     task.on_train_start()
     known = {id(tensor) for tensor in told}
     assert known == {id(tensor) for tensor in task.state_dict(keep_vars=True).values()}

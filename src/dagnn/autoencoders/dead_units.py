@@ -46,7 +46,7 @@ class DeadUnits:
     Args:
         model: The model.
         wider: The wider one. It gets the model's parameters, with zeros for all further units, and
-            from then on loads those of either width.
+            from then on loads those of either width (as a whole: its parts do not).
         hidden_channels: Width of the model's states.
         width: That of the wider one's.
     """
@@ -88,6 +88,19 @@ class DeadUnits:
             tensor = tensor.new_zeros(shape).index_copy_(dim, index, tensor)
         return tensor
 
+    def pad_optimizer(self, state: dict[str, Any], names: Sequence[str]) -> None:
+        """Pad the moments in a state of Adam that may be of the narrower model, in place: weights
+        care for themselves when they are loaded, but an optimizer takes what it is given.
+
+        Args:
+            state: What ``optimizer.state_dict()`` gave.
+            names: The parameters' names, in the optimizer's order.
+        """
+        for number, moments in state["state"].items():
+            for kind, value in moments.items():
+                if isinstance(value, Tensor) and value.dim():
+                    moments[kind] = self.pad(names[number], value)
+
     def _pad_loaded(
         self, module: nn.Module, state: dict[str, Any], prefix: str, *_: object
     ) -> None:
@@ -108,4 +121,4 @@ def _blocks(size: int, wider: int, hidden_channels: int, width: int) -> tuple[li
 def _live(widths: list[int], wider: list[int]) -> Tensor:
     """Which entries of wider parts side by side are those of the narrower ones."""
     parts = zip(widths, wider, strict=True)
-    return torch.cat([torch.arange(there) < own for own, there in parts])
+    return torch.cat([torch.arange(there, device="cpu") < own for own, there in parts])

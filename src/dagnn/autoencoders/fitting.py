@@ -193,9 +193,7 @@ class _Training(LightningModule):
         if dead is None:
             return
         names = [name for name, _ in self.model.named_parameters()]
-        for number, moments in checkpoint["optimizer_states"][0]["state"].items():
-            for kind in ("exp_avg", "exp_avg_sq"):
-                moments[kind] = dead.pad(names[number], moments[kind])
+        dead.pad_optimizer(checkpoint["optimizer_states"][0], names)
 
     def on_train_start(self) -> None:
         optimizer = self.trainer.optimizers[0]

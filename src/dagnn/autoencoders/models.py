@@ -109,8 +109,11 @@ def make_autoencoder(
         task: ``"na"`` (neural architectures) or ``"bn"`` (Bayesian networks), whose forms of a
             model may differ.
         hidden_channels: Width of the states. Where products are much faster for a slightly larger
-            one, as 512 for 501 on a GPU, further units are dead: see
-            :mod:`dagnn.autoencoders.dead_units`.
+            one, as 512 for 501 on a GPU, the model is that wide, and further units are dead: see
+            :mod:`dagnn.autoencoders.dead_units`. Its parameters, and the columns of what its
+            encoder makes, are more by theirs, which are zero; to draw parameters anew, make a
+            new model. It loads weights of either width; a state of its optimizer goes through
+            ``model.dead_units.pad_optimizer`` first.
         latent_channels: Width of the latent space.
         num_types: The number of node types; by default the task's.
         max_nodes: The largest number of nodes; by default the task's.

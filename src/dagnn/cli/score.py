@@ -123,6 +123,7 @@ def _print_table(record: dict[str, Any]) -> None:
     print_table(table)
     own = record["predictor"]
     results.print(
-        f"dagnn predict: RMSE {own['rmse']:.3f}, {own['coverage90']:.0%} in its 90 % intervals",
+        f"Predictor, kept with it: RMSE {own['rmse']:.3f}, {own['coverage90']:.0%} in its 90 % "
+        "intervals",
         highlight=False,
     )

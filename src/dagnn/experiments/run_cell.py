@@ -88,20 +88,21 @@ def run_cell(cell: Cell, place: Workplace) -> dict[str, Any]:
     path = find_data(cell.data_kind, place.data)
     if cell.data != path.stem:
         raise ValueError(f"expected the data {cell.data!r} of {cell.id}, found {path}")
-    earlier = sum(row.get("seconds", 0.0) for row in _epochs(place.runs / cell.id))
+    folder = place.runs / cell.id
+    goes_on, earlier = folder.exists(), _epochs(folder)
     start, cpu_start = time.perf_counter(), time.process_time()
     result = RUN[cell.kind](cell, path, place)
     record = run_record(
         cell.config,
         result.metrics,
         seed=cell.seed,
-        seconds=earlier + time.perf_counter() - start,
+        seconds=sum(row["seconds"] for row in earlier) + time.perf_counter() - start,
         data={"name": cell.data, "sha256": result.fingerprint},
     )
     record = {"id": cell.id, **record}
-    if place.shared:
+    if place.shared or any(row.get("shared") for row in earlier):
         record["shared"] = True
-    elif not earlier:  # that of killed processes is not known
+    elif not goes_on:  # that of killed processes is not known
         # On a busy machine the time of the clock says little.
         record["cpu_seconds"] = round(time.process_time() - cpu_start, 3)
     if result.history is not None:

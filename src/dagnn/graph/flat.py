@@ -8,6 +8,7 @@ other, and a batch is one gather per attribute.
 from __future__ import annotations
 
 import copy
+import operator
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -83,7 +84,13 @@ class FlatGraphs:
         self.metadata = dict(metadata or {})
 
     @classmethod
-    def from_data_list(cls, graphs: Iterable[Data], *, exclude: Collection[str] = ()) -> FlatGraphs:
+    def from_data_list(
+        cls,
+        graphs: Iterable[Data],
+        *,
+        exclude: Collection[str] = (),
+        kinds: Mapping[str, str] | None = None,
+    ) -> FlatGraphs:
         """The data set of some PyG ``Data`` that have the same attributes: tensors and numbers.
 
         Stored levels (see :class:`dagnn.AddLevels`) are used, missing ones computed.
@@ -91,8 +98,12 @@ class FlatGraphs:
         Args:
             graphs: The graphs; they may be made one at a time.
             exclude: Attributes to leave behind, such as lists of names.
+            kinds: What attributes are of: ``"node"``, ``"edge"``, ``"graph"`` (a row for each) or
+                ``"ragged"``. By default this is told by the numbers of rows, which may fit several
+                where all graphs have the same size: then :obj:`edge_…` is of the edges, a single
+                row of the graph, and three rows of a graph of three nodes are the nodes'.
         """
-        return cls(**columns_of(graphs, exclude))
+        return cls(**columns_of(graphs, exclude, kinds or {}))
 
     def __len__(self) -> int:
         return len(self._tables.pointers["graph"]) - 1
@@ -143,6 +154,13 @@ class FlatGraphs:
         return torch.from_numpy(self._tables.pointers[self._tables.columns[name].kind])
 
     def __getitem__(self, index: int) -> Data:
+        try:
+            index = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"expected the index of one graph, got {type(index).__name__}; several are a data "
+                "set by .select(indices), or a batch by .batch(indices)"
+            ) from None
         tables = self._tables
         (g,) = self._check_indices([index])
 
@@ -232,7 +250,9 @@ class FlatGraphs:
                 f"{str(device)!r}; move the data set with .to()"
             )
         if padded and not self.num_edges:
-            raise ValueError("expected graphs with edges to pad their batches, got none")
+            raise ValueError(
+                "expected graphs with edges to pad their batches, got none; use padded=False"
+            )
         return cut_batch(self._tables, self._check_indices(indices), schedule, device, padded)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -268,19 +288,26 @@ class FlatGraphs:
         graphs = np.asarray(indices.cpu().numpy() if isinstance(indices, Tensor) else indices)
         if graphs.ndim != 1 or graphs.size == 0:
             raise ValueError(
-                f"expected a list with the index of at least one graph, got shape "
-                f"{list(graphs.shape)}"
+                f"expected a list with the index of at least one graph, got "
+                f"{'an empty one' if graphs.ndim == 1 else _shown(indices)}"
             )
         if graphs.dtype.kind not in "iu":
-            raise TypeError(f"expected integers as indices of graphs, got {graphs.dtype}")
+            hint = "; of a mask, mask.nonzero().flatten()" if graphs.dtype == bool else ""
+            raise TypeError(f"expected integers as indices of graphs, got {graphs.dtype}{hint}")
         low, high = int(graphs.min()), int(graphs.max())
         if low < -len(self) or high >= len(self):
             raise IndexError(
-                f"expected indices of graphs from 0 to {len(self)} (exclusive), "
+                f"expected indices of graphs from 0 to {len(self)} (exclusive), or from the end, "
                 f"got {low if low < -len(self) else high}"
             )
         graphs = graphs.astype(np.int64, copy=False)
         return graphs if low >= 0 else np.where(graphs < 0, graphs + len(self), graphs)
+
+
+def _shown(indices: object) -> str:
+    if isinstance(indices, Tensor | np.ndarray | Sequence):
+        return f"shape {list(np.shape(indices))}"
+    return repr(indices)
 
 
 def _indexed(device: torch.device) -> torch.device:

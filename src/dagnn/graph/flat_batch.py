@@ -100,6 +100,8 @@ def cut_batch(
         )
         for name, column in columns.items()
     }
+    if padded:
+        _keep_filler_apart(columns, gathered, starts)
     batch = _assemble(parts, gathered, schedule, room.nodes if tables.store_num_nodes else None)
     hidden = {"_has_filler": True} if padded else _slices(tables, starts)
     vars(batch._store).update(hidden, _num_graphs=num_graphs)
@@ -203,6 +205,17 @@ def _gather(column: Column, rows: Tensor, shift: Tensor | None, device: torch.de
     if shift is not None:
         values += shift
     return values.to(device, non_blocking=True)
+
+
+def _keep_filler_apart(
+    columns: Mapping[str, Column], gathered: Mapping[str, Tensor], starts: Mapping[str, np.ndarray]
+) -> None:
+    """Let indices of the filler's nodes and edges name its first node."""
+    for name, column in columns.items():
+        if is_index(name) and column.kind != "graph":
+            size = int(starts[column.kind][-1])
+            filler = gathered[name].narrow(column.dim, size, gathered[name].size(column.dim) - size)
+            filler.fill_(int(starts["node"][-1]))
 
 
 def _assemble(

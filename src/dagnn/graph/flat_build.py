@@ -21,7 +21,9 @@ LEVELS = ("level", "reverse_level")
 INTEGERS = (torch.int32, torch.int64)
 
 
-def columns_of(graphs: Iterable[Data], exclude: Collection[str]) -> dict[str, Any]:
+def columns_of(
+    graphs: Iterable[Data], exclude: Collection[str], kinds: Mapping[str, str]
+) -> dict[str, Any]:
     """The arguments of :class:`dagnn.FlatGraphs`."""
     names: set[str] | None = None
     columns: dict[str, list[Any]] = {}
@@ -46,7 +48,9 @@ def columns_of(graphs: Iterable[Data], exclude: Collection[str]) -> dict[str, An
 
     node_counts = torch.tensor(num_nodes)
     edge_counts = _row_counts("edge_index", columns["edge_index"])
-    kinds = {"node": node_counts, "edge": edge_counts, "graph": torch.ones_like(node_counts)}
+    if strange := sorted(kinds.keys() - columns.keys()):
+        raise ValueError(f"expected kinds of attributes of the graphs, got one of {strange[0]!r}")
+    sizes = {"node": node_counts, "edge": edge_counts, "graph": torch.ones_like(node_counts)}
     arguments: dict[str, Any] = {
         "node_ptr": _pointer(node_counts),
         "edge_ptr": _pointer(edge_counts),
@@ -55,17 +59,34 @@ def columns_of(graphs: Iterable[Data], exclude: Collection[str]) -> dict[str, An
         "store_num_nodes": stores_num_nodes or "x" not in columns,
         "ragged": {},
     }
-    arguments |= {kind: {} for kind in kinds}
+    arguments |= {kind: {} for kind in sizes}
     for name, values in columns.items():
         counts = _row_counts(name, values)
+        fitting = [kind for kind, size in sizes.items() if counts.equal(size)]
+        kind = _likeliest(name, fitting) if name not in kinds else kinds[name]
         joined = torch.cat(values, dim=-1 if is_index(name) else 0)
-        for kind, of_kind in kinds.items():
-            if counts.equal(of_kind):
-                arguments[kind][name] = joined
-                break
-        else:
+        if kind == "ragged":
             arguments["ragged"][name] = _pointer(counts), joined
+        elif kind in fitting:
+            arguments[kind][name] = joined
+        else:
+            raise ValueError(
+                f"expected a kind of {name!r} that its rows allow "
+                f"({', '.join([*fitting, 'ragged'])}), got {kind!r}"
+            )
     return arguments
+
+
+def _likeliest(name: str, fitting: list[str]) -> str:
+    """What an attribute is of, if the numbers of its rows fit these: in PyG's words ``edge_…`` is
+    of the edges, and ``x``, ``pos`` and ``node_…`` of the nodes. Of all others, one row per graph
+    is the graph's, also where each has but one node or edge."""
+    if "edge" in fitting and "edge" in name:
+        return "edge"
+    is_nodes = name in ("x", "pos") or "node" in name
+    if "graph" in fitting and not (is_nodes and "node" in fitting):
+        return "graph"
+    return fitting[0] if fitting else "ragged"
 
 
 def _check_graph(i: int, data: Any) -> None:

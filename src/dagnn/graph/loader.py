@@ -69,6 +69,11 @@ class FlatLoader:
         padded: bool = False,
         prefetch: int | None = None,
     ) -> None:
+        if not isinstance(flat, FlatGraphs):
+            raise TypeError(
+                f"expected a FlatGraphs, got {type(flat).__name__}; make one with "
+                "FlatGraphs.from_data_list(graphs)"
+            )
         if (batch_size is None) == (batch_sampler is None):
             raise ValueError("expected either batch_size or batch_sampler")
         if batch_sampler is not None and (shuffle or drop_last or seed):
@@ -83,6 +88,11 @@ class FlatLoader:
         self.flat = flat
         self.batch_sampler = batch_sampler
         self.device = flat.device if device is None else torch.device(device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(
+                f"expected a device that is there, got {str(self.device)!r}, but torch finds no "
+                "CUDA device"
+            )
         self.schedule = schedule
         self.padded = padded
         if prefetch is None:

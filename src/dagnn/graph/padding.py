@@ -24,6 +24,7 @@ __all__ = [
     "sizes_of",
     "tensors_of",
     "with_tensors",
+    "without_filler",
 ]
 
 # Edges of the filler go from a half of its nodes to the other: with few, one of them would have
@@ -78,6 +79,21 @@ def _free(extra_nodes: int, extra_edges: int) -> int:
 def has_filler(batch: Batch) -> bool:
     """Whether a batch is padded, so that its last graph is none that was asked for."""
     return bool(getattr(batch, "_has_filler", False))
+
+
+def without_filler(rows: Tensor, batch: Batch) -> Tensor:
+    """Of a row for each graph of a batch, those of graphs that were asked for: all but the filler's
+    in a padded batch, otherwise all.
+
+    Args:
+        rows: Such as what a model makes of the batch. ``[G, …]``
+        batch: The batch.
+    """
+    if len(rows) != batch.num_graphs:
+        raise ValueError(
+            f"expected a row for each of the batch's {batch.num_graphs} graphs, got {len(rows)}"
+        )
+    return rows[:-1] if has_filler(batch) else rows
 
 
 def tensors_of(batch: Batch) -> list[Tensor]:

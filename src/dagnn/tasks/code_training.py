@@ -94,7 +94,7 @@ def train_code(
     module = _make_task(run, data)
     captured = _captures(run, module, where, devices * num_nodes)
     if captured:
-        module.capture_steps(run.clip, half=run.precision == "bf16")
+        module.capture_steps(run.clip, bf16=run.precision == "bf16")
     config = {
         # Whether steps are captured changes the speed alone: a run may go on the other way.
         **{name: value for name, value in run.to_dict().items() if name != "captured"},

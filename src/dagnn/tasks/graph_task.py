@@ -60,13 +60,13 @@ class CodeTask(LightningModule):
         """Means over the batch's graphs of all that is reported."""
         raise NotImplementedError
 
-    def capture_steps(self, clip: float | None, half: bool) -> None:
+    def capture_steps(self, clip: float | None, bf16: bool) -> None:
         """Let every training step be one CUDA graph, for padded batches; see
         :class:`dagnn.training.TrainingStep`.
 
         Args:
             clip: The largest norm of the gradient.
-            half: Whether to train in bfloat16.
+            bf16: Whether to train in bfloat16.
         """
         if not self.encoder.is_static:
             raise ValueError(
@@ -75,7 +75,7 @@ class CodeTask(LightningModule):
                 f"and no dropout, got {self.encoder.config}"
             )
         self.automatic_optimization = False
-        self._clip, self._half = clip, half
+        self._clip, self._bf16 = clip, bf16
         self._captured: TrainingStep | None = None
 
     def on_train_start(self) -> None:
@@ -87,7 +87,7 @@ class CodeTask(LightningModule):
                 self.trainer.optimizers[0],
                 self.loss,
                 clip=self._clip,
-                half=self._half,
+                bf16=self._bf16,
                 captured=True,
             )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,26 +34,39 @@ class CapturedStep:
 
     The optimizer is made capturable, and its learning rate becomes a tensor on the device, so
     that a change reaches the captured steps; a schedule may change or replace it between steps.
+    All else about it is recorded, and changes are refused.
 
     Args:
         changed: All that the step changes beside the optimizer's state, on a CUDA device: what
             it trains, and buffers such as running statistics.
-        optimizer: Their optimizer.
+        optimizer: Their optimizer, :class:`torch.optim.Adam` or :class:`torch.optim.AdamW`, whose
+            state begins with zeros: that of others could not be restored after the warm-up.
     """
 
     def __init__(self, changed: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> None:
         self._changed, self._optimizer = list(changed), optimizer
         device = self._changed[0].device
+        if not isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
+            raise ValueError(
+                "expected torch.optim.Adam or torch.optim.AdamW for captured steps, got "
+                f"{type(optimizer).__name__}"
+            )
         if device.type != "cuda":
-            raise ValueError(f"expected tensors on a CUDA device for captured steps, got {device}")
+            raise ValueError(
+                f"expected tensors on a CUDA device for captured steps, got {device}; leave out "
+                "captured"
+            )
         self._stream = _own_stream(device)
         self._rates = [
             torch.tensor(float(group["lr"]), device=device) for group in optimizer.param_groups
         ]
         self._captured: dict[Hashable, _Captured] = {}
         self._pool = torch.cuda.graph_pool_handle()
+        self._recorded: tuple[Any, ...] = ()  # what is not to change any more
         for group in optimizer.param_groups:
             group["capturable"] = True
+        for state in optimizer.state.values():  # of a run without captured steps
+            state["step"] = state["step"].to(device)
 
     def __call__(
         self, key: Hashable, inputs: Sequence[Tensor], step: Callable[[list[Tensor]], Tensor]
@@ -69,6 +83,7 @@ class CapturedStep:
         Returns:
             The loss. It is overwritten by the next step.
         """
+        self._check_unchanged()
         self._follow_rates()
         captured = self._captured.get(key)
         if captured is None:
@@ -77,6 +92,24 @@ class CapturedStep:
         torch._foreach_copy_(captured.inputs, list(inputs))
         captured.graph.replay()
         return captured.loss
+
+    def __len__(self) -> int:
+        """The number of sizes that were seen."""
+        return len(self._captured)
+
+    def _fixed(self) -> tuple[Any, ...]:
+        """What stays as it is recorded: where the optimizer's state is, and all its options but
+        the learning rate."""
+        names = sorted(self._optimizer.defaults.keys() - {"lr"})
+        groups = self._optimizer.param_groups
+        return id(self._optimizer.state), *(group[name] for group in groups for name in names)
+
+    def _check_unchanged(self) -> None:
+        if self._captured and self._fixed() != self._recorded:
+            raise ValueError(
+                "expected nothing of the optimizer to change but its learning rate, since steps "
+                "are recorded, got other options or a loaded state; make the step after that"
+            )
 
     def _follow_rates(self) -> None:
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
@@ -91,11 +124,13 @@ class CapturedStep:
         device = self._changed[0].device
         before = self._snapshot()
         self._stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(self._stream):
-            for _ in range(WARM_UP):
-                step(kept)
-        torch.cuda.current_stream(device).wait_stream(self._stream)
-        self._restore(before)
+        try:
+            with torch.cuda.stream(self._stream):
+                for _ in range(WARM_UP):
+                    step(kept)
+        finally:  # nothing is trained by a step that fails
+            torch.cuda.current_stream(device).wait_stream(self._stream)
+            self._restore(before)
         # Gradients of the warm-up are dropped, so that the graph has its own.
         self._optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
@@ -104,6 +139,7 @@ class CapturedStep:
             graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         ):
             loss = step(kept)
+        self._recorded = self._fixed()
         return _Captured(graph, kept, loss)
 
     def _snapshot(self) -> list[tuple[Tensor, Tensor]]:
