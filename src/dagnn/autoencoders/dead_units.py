@@ -70,13 +70,6 @@ class DeadUnits:
         wider.register_load_state_dict_pre_hook(self._pad_loaded)
         wider.load_state_dict(model.state_dict())
 
-    def live(self, name: str) -> Tensor:
-        """Which entries of a parameter of the wider model are not zero for good. bool, its shape"""
-        live = torch.ones((), dtype=torch.bool)
-        for axis in self._axes[name]:
-            live = live.unsqueeze(-1) & axis
-        return live
-
     def pad(self, name: str, tensor: Tensor) -> Tensor:
         """A tensor that is shaped as the model's parameter, with zeros for all further units; any
         other as it is."""

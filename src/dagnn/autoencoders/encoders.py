@@ -170,8 +170,10 @@ def _both_ways(
     below = types = x, x.flip(0)
     edges = _with_flipped(edge)
     there, back = [below[0]], [below[1]]
-    for pair in zip(layers, reverse_layers, strict=True):
-        below = sweep_both(pair, below, edges, types)  # type: ignore[arg-type]
+    for layer, reverse in zip(layers, reverse_layers, strict=True):
+        assert isinstance(layer, DagLayer)
+        assert isinstance(reverse, DagLayer)
+        below = sweep_both((layer, reverse), below, edges, types)
         there.append(below[0])
         back.append(below[1])
     return there, back

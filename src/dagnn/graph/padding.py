@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
@@ -116,10 +117,6 @@ def with_tensors(batch: Batch, tensors: Sequence[Tensor]) -> Batch:
     return out
 
 
-def sizes_of(batch: Batch) -> tuple[int, ...]:
-    """What tells apart the sizes of padded batches."""
-    own = (batch.num_graphs, len(batch.batch), batch.edge_index.size(1))
-    if "schedule" not in batch:
-        return own
-    schedule = batch.schedule
-    return (*own, schedule.num_levels, len(schedule.targets), len(schedule.sources))
+def sizes_of(batch: Batch) -> tuple[tuple[torch.Size, torch.dtype], ...]:
+    """What tells apart the sizes of batches: the forms of all their tensors."""
+    return tuple((tensor.shape, tensor.dtype) for tensor in tensors_of(batch))

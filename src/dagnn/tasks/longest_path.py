@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from dagnn.datasets.code_vocabulary import CodeVocabulary
+from dagnn.graph.padding import without_filler
 from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.graph_task import CodeTask
 from dagnn.tasks.metrics import accuracy
@@ -69,7 +70,7 @@ class LongestPath(CodeTask):
         return out
 
     def loss(self, batch: Batch) -> Tensor:
-        return self._cross_entropy(self(batch), batch.longest_path)
+        return self._cross_entropy(without_filler(self(batch), batch), batch.longest_path)
 
     def evaluate_batch(self, batch: Batch) -> dict[str, Tensor]:
         logits = self(batch)
@@ -80,6 +81,5 @@ class LongestPath(CodeTask):
 
     def _cross_entropy(self, logits: Tensor, length: Tensor) -> Tensor:
         target = length.masked_fill(length > self.longest, BEYOND)
-        logits = logits[: len(target)].float()  # without a padded batch's filler
-        total = nn.functional.cross_entropy(logits, target, reduction="sum")
+        total = nn.functional.cross_entropy(logits.float(), target, reduction="sum")
         return total / len(target)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from dagnn.datasets.code_vocabulary import CodeVocabulary
+from dagnn.graph.padding import without_filler
 from dagnn.nn.heads import TokenSequenceHead
 from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.graph_task import CodeTask
@@ -60,7 +61,7 @@ class TokenPrediction(CodeTask):
         return out
 
     def loss(self, batch: Batch) -> Tensor:
-        return _cross_entropy(self(batch), batch.tokens)
+        return _cross_entropy(without_filler(self(batch), batch), batch.tokens)
 
     def evaluate_batch(self, batch: Batch) -> dict[str, Tensor]:
         logits = self(batch)
@@ -76,5 +77,4 @@ class TokenPrediction(CodeTask):
 
 
 def _cross_entropy(logits: Tensor, tokens: Tensor) -> Tensor:
-    logits = logits[: len(tokens)].float()  # without a padded batch's filler
-    return nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+    return nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())

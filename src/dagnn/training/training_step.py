@@ -121,15 +121,9 @@ class TrainingStep:
         def run(inputs: list[Tensor]) -> Tensor:
             return self._run(with_tensors(batch, inputs))
 
-        tensors = tensors_of(batch)
-        key = (
-            sizes_of(batch),
-            tuple((tensor.shape, tensor.dtype) for tensor in tensors),
-            _other_attributes(batch),
-            self._module.training,
-        )
+        key = sizes_of(batch), _other_attributes(batch), self._module.training
         # A copy, for the next step writes to the same place.
-        return self._graphs(key, tensors, run).clone()
+        return self._graphs(key, tensors_of(batch), run).clone()
 
     def _run(self, batch: Batch) -> Tensor:
         self._optimizer.zero_grad(set_to_none=True)
