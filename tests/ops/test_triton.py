@@ -36,6 +36,7 @@ from tests.ops.triton_cases import (
     layered,
     make_model,
     poisoned_buffers,
+    products_in,
     projection,
     random_dag,
     run,
@@ -160,6 +161,22 @@ def test_lower_precision(precision: str, aggregator: str, cell: str, hidden: int
     model = make_model(aggregator, cell, hidden, num_layers=2, bidirectional=not INTERPRETED)
     data = small_or_large(lambda: make_graph([(1, 0), (2, 0), (1, 3)], 4), example)
     check(on_device(model), data, precision)
+
+
+@kernels
+@pytest.mark.parametrize("cell", ["gru", "linear"])
+@pytest.mark.parametrize("exponent", [-60, 60])
+def test_gradients_of_any_size(exponent: int, cell: str) -> None:
+    """Their products are in fp16, which has numbers from 6e-8 to 65504: to the last bit those of
+    another size, if that is a power of two."""
+    model = on_device(make_model("attention", cell, 72 if INTERPRETED else 300))
+    data = small_or_large(lambda: make_graph([(1, 0), (2, 0), (1, 3), (0, 3)], 4), example)
+    size = 2.0**exponent
+    with products_in("tf32", DEVICE):
+        expected = run(model, data)
+        found = run(model, data, loss=lambda states: projection(states) * size)
+    for name, gradient in expected.gradients.items():
+        assert torch.equal(found.gradients[name], gradient * size), name
 
 
 @cuda

@@ -31,10 +31,12 @@ from dagnn.ops.triton.launch import (
     launch_attention_backward,
     launch_forward,
     launch_gated_sum_backward,
+    level_precision,
 )
 from dagnn.ops.triton.operands import split_rows, split_weight
 from dagnn.ops.triton.wave import (
     UpperAndLower,
+    forward_precision,
     launch_wave_backward,
     launch_wave_forward,
     wave_tiles,
@@ -57,7 +59,9 @@ def forward(
     save: bool,
 ) -> tuple[list[Tensor], list[Saved]]:
     """States ``[S, N, H]`` of every layer, and what the backward pass needs."""
-    tiles = wave_tiles(aggregator, graph, parameters[0][1].size(2), precision)
+    hidden = parameters[0][1].size(2)
+    in_kernel = forward_precision(precision, hidden, cell == "gru")
+    tiles = wave_tiles(aggregator, graph, hidden, in_kernel)
     operand = _HALF.get(precision)
     if aggregator == "attention" and operand is not None:
         # States of a GRU are in [-1, 1], where fp16 has 3 bits more; others may be of any size.
@@ -116,7 +120,8 @@ def backward(
     parameter_grads: list[list[Tensor]] = []
     score_grads: list[Tensor | None] = []
     grad: Tensor | None = None
-    tiles = wave_tiles(aggregator, graph, parameters[0][1].size(2), precision)
+    hidden = parameters[0][1].size(2)
+    tiles = wave_tiles(aggregator, graph, hidden, level_precision(precision, hidden, True))
     for turn in reversed(_turns(len(states), tiles)):
         layers = [
             _Layer(

@@ -25,6 +25,7 @@ __all__ = [
     "backward_kernel",
     "gates_backward",
     "gates_product",
+    "gradient_product",
     "message_weights",
     "pull",
     "store_gates",
@@ -71,11 +72,44 @@ def message_weights(
 
 
 @triton.jit
+def row_scales(top):
+    """Powers of two, of which the largest number of a row has at least one and less than two; and
+    their inverses."""
+    # By the exponent's bits, so that nothing is rounded; both are kept within float32's range.
+    exponent = top.to(tl.int32, bitcast=True) >> 23
+    exponent = tl.minimum(tl.maximum(exponent, 1), 253)
+    scale = (exponent << 23).to(tl.float32, bitcast=True)
+    return scale, ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def gradient_product(d, w, acc, PRECISION: tl.constexpr):
+    """``acc + d @ w``. A gradient may be of any size, for which fp16 has no exponents: a row is
+    multiplied relative to its largest number."""
+    if PRECISION == "fp16":
+        scale, inverse = row_scales(tl.max(tl.abs(d), axis=1))
+        part = dot(pin(d * inverse[:, None]), w, tl.zeros_like(acc), PRECISION)
+        return acc + scale[:, None] * part
+    return dot(pin(d), w, acc, PRECISION)
+
+
+@triton.jit
 def gates_product(dr, dz, dn, wr, wz, wn, acc, PRECISION: tl.constexpr):
     """``acc`` and what the gradients of a GRU's pre-activations give to the product's input."""
-    acc = dot(pin(dr), wr, acc, PRECISION)
-    acc = dot(pin(dz), wz, acc, PRECISION)
-    return dot(pin(dn), wn, acc, PRECISION)
+    part = acc
+    if PRECISION == "fp16":  # one scale for all three
+        top = tl.maximum(tl.maximum(tl.abs(dr), tl.abs(dz)), tl.abs(dn))
+        scale, inverse = row_scales(tl.max(top, axis=1))
+        dr *= inverse[:, None]
+        dz *= inverse[:, None]
+        dn *= inverse[:, None]
+        part = tl.zeros_like(acc)
+    part = dot(pin(dr), wr, part, PRECISION)
+    part = dot(pin(dz), wz, part, PRECISION)
+    part = dot(pin(dn), wn, part, PRECISION)
+    if PRECISION == "fp16":
+        part = acc + scale[:, None] * part
+    return part
 
 
 @triton.jit
@@ -483,9 +517,9 @@ def backward_kernel(
                                     )
                                 acc = gates_product(dr2, dz2, dn2, wr2, wz2, wn2, acc, PRECISION)
                         else:
-                            acc = dot(pin(x1), wr1, acc, PRECISION)
+                            acc = gradient_product(x1, wr1, acc, PRECISION)
                             if K2 > 0:
-                                acc = dot(pin(x2), wr2, acc, PRECISION)
+                                acc = gradient_product(x2, wr2, acc, PRECISION)
                         if ATTENTION:
                             share = tl.sum(acc * own_offset, axis=1)
                             tl.store(shares + row * BLOCKS + block, share, mask=row_mask)

@@ -18,7 +18,12 @@ from dagnn.ops.triton.forward import forward_kernel
 from dagnn.ops.triton.gather import Messages, activated, launch_finish
 from dagnn.ops.triton.primitives import INTERPRETED
 
-__all__ = ["launch_attention_backward", "launch_forward", "launch_gated_sum_backward"]
+__all__ = [
+    "launch_attention_backward",
+    "launch_forward",
+    "launch_gated_sum_backward",
+    "level_precision",
+]
 
 
 class Tiles(NamedTuple):
@@ -36,7 +41,7 @@ class Tiles(NamedTuple):
 _HALF = Tiles(16, 64, 8), Tiles(16, 32, 8), Tiles(16, 16, 8)
 _SINGLE = Tiles(16, 32, 8), Tiles(16, 16, 8)
 _DOUBLE = *_SINGLE, Tiles(16, 32, 8, split=False), Tiles(16, 16, 8, split=False)
-CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "fp32": _DOUBLE}
+CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "bf16x3": _SINGLE, "fp32": _DOUBLE}
 SHARED_MEMORY = 227 * 1024  # of a multiprocessor, from compute capability 9.0 on
 _chosen: dict[tuple[Any, ...], Tiles] = {}
 
@@ -167,13 +172,17 @@ def _launch_tiles(
 SHARES = object()
 
 
-def _level_precision(precision: str, hidden: int, bounded: bool) -> str:
-    """Of an attention's products within the level loop. What is :obj:`bounded` by 1, as a GRU's
-    states and messages are, has 3 bits more in fp16 than in bf16. And where products are small, a
-    level's time is that of its loads and waits: three instead of one are not seen in it."""
-    if precision == "bf16" and bounded:
-        return "fp16"
-    return "fp32" if precision == "tf32" and hidden <= 64 else precision
+def level_precision(precision: str, hidden: int, bounded: bool) -> str:
+    """Of an attention's products within the level loop: at least as many bits as asked for.
+
+    fp16 has TF32's 11 bits at twice the speed, and 3 more than bf16, but not their exponents. It
+    suffices where rows are :obj:`bounded`: by 1, as a GRU's states and messages are, or by their
+    own largest number, as gradients are (:mod:`~dagnn.ops.triton.backward`). And where products
+    are small, a level's time is that of its loads and waits: three instead of one are not seen.
+    """
+    if precision == "tf32" and hidden <= 64:
+        return "fp32"
+    return "fp16" if bounded and precision != "fp32" else precision
 
 
 # Gated sums are not averages: they grow with the number of predecessors, and so do the errors of
@@ -234,7 +243,7 @@ def launch_forward(
         EDGES=edge_score is not None,
         SAVE=save,
         HALF=operand is not None,
-        PRECISION=_level_precision(precision, hidden, gru) if attention else "fp32",
+        PRECISION=level_precision(precision, hidden, gru) if attention else "fp32",
     )
     if attention:  # messages and gates are formed anew
         return h, h_half, Saved(None, None, aggregate)
@@ -291,7 +300,7 @@ def launch_attention_backward(
         HP=messages.message.size(2),
         GRU=cell == "gru",
         ATTENTION=True,
-        PRECISION=_level_precision(precision, hidden, False),
+        PRECISION=level_precision(precision, hidden, True),
     )
     if gates is None:
         assert d_state is not None

@@ -25,7 +25,13 @@ from dagnn.ops.triton.primitives import INTERPRETED
 from dagnn.ops.triton.wave_backward import wave_backward_kernel
 from dagnn.ops.triton.wave_forward import wave_forward_kernel
 
-__all__ = ["UpperAndLower", "launch_wave_backward", "launch_wave_forward", "wave_tiles"]
+__all__ = [
+    "UpperAndLower",
+    "forward_precision",
+    "launch_wave_backward",
+    "launch_wave_forward",
+    "wave_tiles",
+]
 
 ROLES = 3  # the two layers, and the product between them
 # Layers run as a wavefront if there are at least so many levels, and one of average width takes
@@ -37,12 +43,13 @@ WISHES = "auto", "always", "never"
 
 
 def wave_tiles(aggregator: str, graph: Graph, hidden: int, precision: str) -> Tiles | None:
-    """The tiles of a wavefront, or None where layers run one after the other.
+    """The tiles of a wavefront with products of some precision, or None where layers run one after
+    the other.
 
-    ``DAGNN_WAVEFRONT`` has them ``never`` (the default), ``always`` where they are possible, or by
-    depth and width (``auto``).
+    By depth and width, unless ``DAGNN_WAVEFRONT`` has them ``never``, or ``always`` where they are
+    possible.
     """
-    wish = os.environ.get("DAGNN_WAVEFRONT", "never")
+    wish = os.environ.get("DAGNN_WAVEFRONT", "auto")
     if wish not in WISHES:
         raise ValueError(f"expected DAGNN_WAVEFRONT to be one of {', '.join(WISHES)}, got {wish!r}")
     directions, nodes = graph.order.shape
@@ -50,11 +57,10 @@ def wave_tiles(aggregator: str, graph: Graph, hidden: int, precision: str) -> Ti
     processors = launch._processors(graph.order.device)
     if aggregator != "attention" or wish == "never" or levels == 0:
         return None
-    precision = launch._level_precision(precision, hidden, False)
     tiles = _tiles_that_fit(hidden, precision, directions, processors, graph.order.device)
     if tiles is None or wish == "always":
         return tiles
-    if precision == "tf32" and _rows_are_long(hidden):  # forward, 16 bits would spill 1 kB a thread
+    if precision == "bf16x3" and _rows_are_long(hidden):  # would spill 1 kB a thread
         return None
     at_once = tiles.BM * _groups(hidden, tiles, directions, processors)  # nodes
     return tiles if levels >= LEVELS and nodes <= TURNS * levels * at_once else None
@@ -142,11 +148,12 @@ def _launch(
         call(kernel, grid, [*tensors, done, *sizes], constants, options)
 
 
-def _forward_precision(precision: str, hidden: int, bounded: bool) -> str:
+def forward_precision(precision: str, hidden: int, bounded: bool) -> str:
     """Of the products forward. The one between the layers is to be as exact as the large product
     that it stands for (see :mod:`~dagnn.ops.triton.operands`), and all roles share its code."""
-    level = launch._level_precision(precision, hidden, bounded)
-    return level if level == "fp32" or (level == "fp16" and bounded) else "bf16x3"
+    level = launch.level_precision(precision, hidden, bounded)
+    suffices = level == "fp32" or (bounded and precision != "tf32")
+    return level if suffices else "bf16x3"
 
 
 def launch_wave_forward(
@@ -193,7 +200,7 @@ def launch_wave_forward(
         GRU=gru,
         EDGES=edge_scores[0] is not None,
         SAVE=save,
-        PRECISION=_forward_precision(precision, hidden, gru),
+        PRECISION=forward_precision(precision, hidden, gru),
     )
     return list(states), [Saved(None, None, aggregate) for aggregate in aggregates]
 
@@ -255,7 +262,7 @@ def launch_wave_backward(
         HP=layers.messages[0].message.size(2),
         PADDED_BLOCKS=next_power_of_2(blocks),
         GRU=gru,
-        PRECISION=launch._level_precision(precision, hidden, False),
+        PRECISION=launch.level_precision(precision, hidden, True),
     )
     out = []
     for i in range(2):

@@ -21,6 +21,7 @@ import triton.language as tl
 from dagnn.ops.triton.backward import (
     gates_backward,
     gates_product,
+    gradient_product,
     message_weights,
     pull,
     successors,
@@ -28,12 +29,10 @@ from dagnn.ops.triton.backward import (
 from dagnn.ops.triton.primitives import (
     ANY,
     arrive,
-    dot,
     fresh,
     has_tile,
     level_bounds,
     of_pair,
-    pin,
     rows,
     wait,
 )
@@ -192,9 +191,9 @@ def wave_backward_kernel(
                         dn = tl.where(of_input, dn, dn_message)
                         acc = gates_product(dr, dz, dn, wr2, wz2, wn2, acc, PRECISION)
                 else:
-                    acc = dot(pin(dh1), wr1, acc, PRECISION)
+                    acc = gradient_product(dh1, wr1, acc, PRECISION)
                     if K2 > 0:
-                        acc = dot(pin(dh2), wr2, acc, PRECISION)
+                        acc = gradient_product(dh2, wr2, acc, PRECISION)
                 share = tl.sum(acc * held, axis=1)
                 tl.store(share_of + row * BLOCKS + block, share, mask=row_mask & (role != 1))
                 tl.debug_barrier()  # all threads have read what is overwritten now
