@@ -102,8 +102,8 @@ class Oracle:
             task.x = task.x.detach().to(dtype).requires_grad_(task.x.requires_grad)
             tasks.append(task)
         smooth, timed = tasks
-        linear = smooth.model.lin
-        linear.forward = torch.autocast(device.type, enabled=False)(linear.forward)
+        if (linear := smooth.model.lin) is not None:
+            linear.forward = torch.autocast(device.type, enabled=False)(linear.forward)
         with autocast(precision, device):
             out = smooth.output()
             with torch.no_grad():
