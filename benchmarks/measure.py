@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 
 from benchmarks.checks import Check, Oracle
 from benchmarks.floor import Floor
-from benchmarks.models import DAGNNTask, GRUTask, MPNNTask, Task, make_dagnn
+from benchmarks.models import VARIANTS, DAGNNTask, GRUTask, MPNNTask, Task, make_dagnn
 from benchmarks.timing import (
     Budget,
     Runner,
@@ -28,7 +28,8 @@ from dagnn.graph.flat import FlatGraphs
 
 __all__ = ["Settings", "measure_workload"]
 
-CAPTURED = ("dagnn/triton", "gcn", "gin")  # timed as CUDA graphs too
+# Timed as CUDA graphs too.
+CAPTURED = ("dagnn/triton", *(f"dagnn/{variant}" for variant in VARIANTS), "gcn", "gin")
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def measure_workload(workload: Workload, settings: Settings, budget: Budget) -> 
             continue
         model = make_dagnn(workload, backend)
         model.load_state_dict(oracle.state)
-        tasks[_model_name(backend), precision] = DAGNNTask(workload, model, precision)
+        tasks[_model_name(backend), precision] = DAGNNTask(workload, model, precision, backend)
     del oracle
     result["refused"] += _add_baselines(tasks, workload, settings)
 

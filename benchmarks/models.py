@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -14,7 +15,9 @@ from benchmarks.workloads import Workload
 from dagnn import DAGNN
 
 __all__ = [
+    "BACKENDS",
     "PRECISIONS",
+    "VARIANTS",
     "DAGNNTask",
     "GRUTask",
     "MPNNTask",
@@ -22,9 +25,31 @@ __all__ = [
     "autocast",
     "make_dagnn",
     "matmul_precision",
+    "wavefront",
 ]
 
 PRECISIONS = ("fp32", "tf32", "bf16")
+# Triton's layers one after the other, or two at a time, whatever the batch.
+VARIANTS = {"triton-layers": "never", "triton-wave": "always"}
+BACKENDS = ("reference", "cpu", "triton", *VARIANTS)
+
+
+@contextmanager
+def wavefront(backend: str) -> Iterator[None]:
+    """What a variant of a backend asks for; without one, ``DAGNN_WAVEFRONT`` stays as it is."""
+    name = "DAGNN_WAVEFRONT"
+    if backend not in VARIANTS:
+        yield
+        return
+    before = os.environ.get(name)
+    os.environ[name] = VARIANTS[backend]
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 @contextmanager
@@ -59,7 +84,7 @@ def make_dagnn(
         edge_types=a.edge_types,
         readout=readout,
         readout_layers=a.readout_layers,
-        backend=backend,
+        backend=backend.partition("-")[0],
     )
     return model.to(workload.device, dtype)
 
@@ -115,9 +140,12 @@ class Task(nn.Module):
 class DAGNNTask(Task):
     """DAGNN with a ready schedule."""
 
-    def __init__(self, workload: Workload, model: DAGNN, precision: str = "fp32") -> None:
+    def __init__(
+        self, workload: Workload, model: DAGNN, precision: str = "fp32", backend: str = ""
+    ) -> None:
         super().__init__(workload, model.out_channels, precision)
         self.model = model
+        self.backend = backend  # or a variant of it
         self.workload = workload
         self.to(workload.device)
 
@@ -131,6 +159,14 @@ class DAGNNTask(Task):
             batch_size=w.num_graphs,
         )
         return out
+
+    def train_step(self) -> None:
+        with wavefront(self.backend):
+            super().train_step()
+
+    def infer(self) -> None:
+        with wavefront(self.backend):
+            super().infer()
 
 
 class MPNNTask(Task):

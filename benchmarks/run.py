@@ -24,7 +24,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler reports ev
 import torch  # noqa: E402
 
 from benchmarks.measure import Settings, measure_workload  # noqa: E402
-from benchmarks.models import PRECISIONS  # noqa: E402
+from benchmarks.models import BACKENDS, PRECISIONS  # noqa: E402
 from benchmarks.report import (  # noqa: E402
     environment,
     print_scaling,
@@ -42,6 +42,7 @@ examples:
   python benchmarks/run.py                              all on the best device, to results/
   python benchmarks/run.py --device cpu --only ast full
   python benchmarks/run.py --device cuda --only chains --precisions bf16 --backends triton
+  python benchmarks/run.py --device cuda --only full --backends triton-layers triton-wave
   python benchmarks/run.py --quick                      tiny sizes: does it run?
 
 workloads, in the order in which they run:
@@ -74,7 +75,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     add("--seed", type=int, default=0)
     add("--threads", type=int, help="PyTorch's threads on the CPU (its own default)")
-    add("--backends", nargs="+", choices=("reference", "cpu", "triton"))
+    add("--backends", nargs="+", choices=BACKENDS)
     add("--precisions", nargs="+", choices=PRECISIONS, help="on CUDA (all); the CPU has fp32")
     add("--time-failed", action="store_true", help="time backends that fail their check too")
     add(

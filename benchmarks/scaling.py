@@ -73,7 +73,7 @@ def measure_scaling(
 def _fastest(settings: Settings) -> tuple[str, str]:
     fused = [backend for backend in settings.backends if backend != "reference"]
     precision = "tf32" if "tf32" in settings.precisions else settings.precisions[0]
-    return (fused[0] if fused else "reference"), precision
+    return (fused[0].partition("-")[0] if fused else "reference"), precision
 
 
 def _one_size(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from benchmarks import checks
 from benchmarks.checks import Check, Oracle
 from benchmarks.floor import Floor
-from benchmarks.models import MPNNTask
+from benchmarks.models import MPNNTask, make_dagnn, wavefront
 from benchmarks.report import write_json
 from benchmarks.run import main
 from benchmarks.timing import Runner, is_cut_short, peak_bytes
@@ -169,3 +170,20 @@ def test_peak_memory_is_the_largest_sum_of_what_is_held() -> None:
 def test_json_has_words_for_nan(tmp_path: Path) -> None:
     write_json({"error": math.nan}, tmp_path / "result.json")
     assert json.loads((tmp_path / "result.json").read_text()) == {"error": "nan"}
+
+
+def test_variants_of_a_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same backend, told whether layers run two at a time."""
+    name = "DAGNN_WAVEFRONT"
+    workload = make_workload("chains", CPU, 0, quick=True)
+    assert make_dagnn(workload, "triton-wave").backend == "triton"
+    monkeypatch.setenv(name, "before")
+    with wavefront("triton"):
+        assert os.environ[name] == "before"
+    with wavefront("triton-layers"):
+        assert os.environ[name] == "never"
+    assert os.environ[name] == "before"
+    monkeypatch.delenv(name)
+    with wavefront("triton-wave"):
+        assert os.environ[name] == "always"
+    assert name not in os.environ

@@ -36,9 +36,11 @@ from tests.ops.triton_cases import (
     layered,
     make_model,
     poisoned_buffers,
+    products_in,
     projection,
     random_dag,
     run,
+    star_in,
 )
 
 triton = pytest.importorskip("triton")
@@ -161,6 +163,22 @@ def test_lower_precision(precision: str, aggregator: str, cell: str, hidden: int
     check(on_device(model), data, precision)
 
 
+@kernels
+@pytest.mark.parametrize("cell", ["gru", "linear"])
+@pytest.mark.parametrize("exponent", [-60, 60])
+def test_gradients_of_any_size(exponent: int, cell: str) -> None:
+    """Their products are in fp16, which has numbers from 6e-8 to 65504: to the last bit those of
+    another size, if that is a power of two."""
+    model = on_device(make_model("attention", cell, 72 if INTERPRETED else 300))
+    data = small_or_large(lambda: make_graph([(1, 0), (2, 0), (1, 3), (0, 3)], 4), example)
+    size = 2.0**exponent
+    with products_in("tf32", DEVICE):
+        expected = run(model, data)
+        found = run(model, data, loss=lambda states: projection(states) * size)
+    for name, gradient in expected.gradients.items():
+        assert torch.equal(found.gradients[name], gradient * size), name
+
+
 @cuda
 @pytest.mark.parametrize("precision", BARS)
 @pytest.mark.parametrize(("aggregator", "cell"), EACH)
@@ -214,6 +232,49 @@ def test_equal_predecessors_have_no_gradient_of_scores(cell: str) -> None:
     for name, gradient in run(model, data).gradients.items():
         if "aggregator" in name:
             assert torch.equal(gradient, torch.zeros_like(gradient)), name
+
+
+@kernels
+def test_split_operands_multiply_as_16_bits_do() -> None:
+    """And rows are in the order of levels, and padding is zero."""
+    from dagnn.ops.triton.operands import split_rows, split_weight
+
+    nodes, channels, hidden = 19, 5, 3
+    x = torch.randn(nodes, channels, device=DEVICE) * 1e3
+    weight = torch.randn(2, 3 * hidden, channels, device=DEVICE) * 1e-3
+    order = torch.stack([torch.randperm(nodes), torch.randperm(nodes)]).to(DEVICE)
+    with poisoned_buffers():
+        a, b = split_rows(x, order).double(), split_weight(weight, hidden).double()
+        level_major = split_rows(x[order], order).double()
+    assert a.shape == (2, nodes, 3 * 8)
+    assert b.shape == (2, 3 * 8, 3 * 8)
+    assert torch.equal(a, level_major)
+    blocks = (a @ b.mT).view(2, nodes, 3, 8)
+    assert not blocks[..., hidden:].any()
+    expected = (x[order].double() @ weight.double().mT).view(2, nodes, 3, hidden)
+    # The interpreter cuts off what bfloat16 does not hold, a GPU rounds it.
+    assert float((blocks[..., :hidden] - expected).norm()) < 2**-14 * float(expected.norm())
+
+
+@kernels
+def test_offsets_of_many_predecessors_that_matter_little() -> None:
+    """One by one too little to be seen beside the sum, together they are. An error here would be
+    one of all the node's gradients of scores."""
+    from dagnn.ops.triton.gather import launch_messages
+
+    leaves, hidden = 200, 3
+    schedule = LevelSchedule.from_data(star_in(leaves).to(DEVICE), reverse=False)
+    graph = Graph(*(getattr(schedule, name) for name in Graph._fields))
+    h = torch.rand(1, leaves + 1, hidden, device=DEVICE)
+    scores = torch.full((leaves,), -17.5, device=DEVICE)
+    scores[1] = 0
+    aggregate = torch.zeros(1, 2 * leaves + 1, device=DEVICE)
+    aggregate[0, :leaves] = scores
+    aggregate[0, -1] = scores.logsumexp(0)
+    offset = launch_messages(h, aggregate, graph, torch.float32).offset[0, -1].double()
+    states = h[0, graph.pred[0]].double()
+    expected = scores.double().softmax(0) @ (states - states[0])
+    assert (offset - expected).norm() < 3e-7 * expected.norm()
 
 
 # What runs when

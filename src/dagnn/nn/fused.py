@@ -114,10 +114,13 @@ def _edge_scores(
 
 
 def _products(tables: list[Tensor], w3: list[Tensor]) -> Tensor:
-    """What each type or feature adds to an edge's score. ``[S * L, Q, 1]``"""
+    """What each type or feature adds to an edge's score. ``[S * L, Q, 1]``
+
+    They are few. Not a product, whose lower precision the gradients, which cancel, would feel.
+    """
     if len({weight.size(1) for weight in w3}) > 1:  # tied to queries of two widths
-        return torch.stack([a @ b.t() for a, b in zip(tables, w3, strict=True)])
-    return torch.bmm(torch.stack(tables), torch.stack(w3).mT)
+        return torch.stack([(a * b).sum(1, keepdim=True) for a, b in zip(tables, w3, strict=True)])
+    return (torch.stack(tables) * torch.stack(w3)).sum(2, keepdim=True)
 
 
 def _by_slot(per_edge: Tensor, schedule: LevelSchedule) -> Tensor:

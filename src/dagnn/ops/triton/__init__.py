@@ -4,6 +4,7 @@ One cooperative launch holds as many programs as the device has multiprocessors;
 when the tiles of the level before have arrived (a counter per level, see
 :mod:`~dagnn.ops.triton.primitives`). Where a cooperative launch is impossible, and in Triton's
 interpreter (which runs programs one after the other), one launch per level does the same work.
+Where levels are narrow and many, two layers run at the same time (:mod:`~dagnn.ops.triton.wave`).
 
 The gates buffer is ``[S, N, 4, HP]`` = ``(r, z, n's input part, n's message part)``: the input
 product fills the first three blocks with PyTorch's own weights as they are, the kernel does the
@@ -18,15 +19,27 @@ one gates buffer is alive at a time. (A gated sum keeps them, since its products
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from dagnn.ops.stack import Graph, LayerGradients, Saved
-from dagnn.ops.triton.gather import launch_activations, launch_messages
+from dagnn.ops.triton.gather import Messages, launch_activations, launch_messages
 from dagnn.ops.triton.launch import (
+    Tiles,
     launch_attention_backward,
     launch_forward,
     launch_gated_sum_backward,
+    level_precision,
+)
+from dagnn.ops.triton.operands import split_rows, split_weight
+from dagnn.ops.triton.wave import (
+    UpperAndLower,
+    forward_precision,
+    launch_wave_backward,
+    launch_wave_forward,
+    wave_tiles,
 )
 
 __all__ = ["backward", "forward"]
@@ -46,18 +59,48 @@ def forward(
     save: bool,
 ) -> tuple[list[Tensor], list[Saved]]:
     """States ``[S, N, H]`` of every layer, and what the backward pass needs."""
-    below = _level_major(_operand(x, precision), graph)  # [S, N, CP]
-    states, saved = [], []
-    for i, (tensors, edge_score) in enumerate(zip(parameters, edge_scores, strict=True)):
-        gates = _input_product(below, tensors[0], cell, precision)
-        last = i == len(parameters) - 1
-        h, below, keep = launch_forward(
-            aggregator, cell, gates, tensors, edge_score, graph, precision, save, last
-        )
+    hidden = parameters[0][1].size(2)
+    in_kernel = forward_precision(precision, hidden, cell == "gru")
+    tiles = wave_tiles(aggregator, graph, hidden, in_kernel)
+    operand = _HALF.get(precision)
+    if aggregator == "attention" and operand is not None:
+        # States of a GRU are in [-1, 1], where fp16 has 3 bits more; others may be of any size.
+        operand = torch.float16 if cell == "gru" else None
+    below = x
+    states: list[Tensor] = []
+    saved: list[Saved] = []
+    for turn in _turns(len(parameters), tiles):
+        first, last = turn[0], turn[-1] == len(parameters) - 1
+        gates = _forward_gates(aggregator, cell, below, parameters[first][0], graph, precision)
+        if tiles is not None and len(turn) == 2:
+            both = slice(first, first + 2)
+            h, keep = launch_wave_forward(
+                cell, gates, parameters[both], edge_scores[both], graph, precision, save, tiles
+            )
+            below = h[1] if last or operand is None else _operand(h[1], "fp16")
+        else:
+            own, below, kept = launch_forward(
+                aggregator,
+                cell,
+                gates,
+                parameters[first],
+                edge_scores[first],
+                graph,
+                precision,
+                save,
+                None if last else operand,
+            )
+            h, keep = [own], [kept]
         del gates  # before the next layer's is made
-        states.append(h)
-        saved += [keep] if save else []
+        states += h
+        saved += keep if save else []
     return states, saved
+
+
+def _turns(layers: int, tiles: Tiles | None) -> list[range]:
+    """The layers that run at the same time: one, or in a wavefront two."""
+    size = 1 if tiles is None else 2
+    return [range(i, min(i + size, layers)) for i in range(0, layers, size)]
 
 
 def backward(
@@ -77,26 +120,39 @@ def backward(
     parameter_grads: list[list[Tensor]] = []
     score_grads: list[Tensor | None] = []
     grad: Tensor | None = None
-    for i in reversed(range(len(states))):
-        tensors, h = parameters[i], states[i]
-        below = _level_major(_operand(states[i - 1] if i else x, precision), graph)
-        # A tensor of our own, contiguous and aligned: the kernel consumes it.
-        grad = grads[i].clone(memory_format=_DENSE) if grad is None else grad + grads[i]
-        out, message = _levels_backward(
-            aggregator, cell, grad, below, h, saved[i], graph, tensors, precision
-        )
-        # From here on, buffers are dropped as soon as they are done with.
+    hidden = parameters[0][1].size(2)
+    tiles = wave_tiles(aggregator, graph, hidden, level_precision(precision, hidden, True))
+    for turn in reversed(_turns(len(states), tiles)):
+        layers = [
+            _Layer(
+                parameters[i],
+                _level_major(_operand(states[i - 1] if i else x, precision), graph),
+                states[i],
+                saved[i],
+            )
+            for i in reversed(turn)
+        ]
+        given = [
+            _incoming(grads[i], grad if i == turn[-1] else None, consumed=i == turn[0])
+            for i in reversed(turn)
+        ]
         grad = None
-        gates = out.gates.to(below.dtype)
-        own = _cell_gradients(cell, gates, below, message, tensors)
-        del message
-        parameter_grads.append(own + _aggregator_gradients(out, h, precision))
-        score_grads.append(out.edge_score)
-        if i or need_x:
-            weight = _input_weight(tensors[0], cell, precision)
-            grad = _product(gates[:, :, : weight.size(1)], weight[:, : gates.size(2)])  # [S, N, CP]
-            grad = grad[:, :, : tensors[0].size(2)]
-        del out, gates, below
+        if tiles is not None and len(turn) == 2:
+            found = _pair_backward(cell, given, layers, graph, precision, tiles)
+        else:
+            found = [_levels_backward(aggregator, cell, given[0], layers[0], graph, precision)]
+        # From here on, buffers are dropped as soon as they are done with.
+        del given
+        for i in reversed(turn):
+            layer, (out, message) = layers.pop(0), found.pop(0)
+            gates = out.gates.to(layer.below.dtype)
+            own = _cell_gradients(cell, gates, layer.below, message, layer.parameters)
+            del message
+            parameter_grads.append(own + _aggregator_gradients(out, layer.states, precision))
+            score_grads.append(out.edge_score)
+            if i == turn[0] and (i or need_x):  # within a turn, the kernel has done it
+                grad = _input_gradient(cell, gates, layer.parameters[0], precision)
+            del layer, out, gates
     if grad is None:
         grad_x = None
     elif x.dim() == 3:
@@ -109,30 +165,80 @@ def backward(
     return grad_x, parameter_grads[::-1], score_grads[::-1]
 
 
+class _Layer(NamedTuple):
+    """What the backward pass of a layer reads."""
+
+    parameters: list[Tensor]
+    below: Tensor  # [S, N, CP] its input, as the operand of products
+    states: Tensor  # [S, N, H]
+    saved: Saved
+
+
+def _incoming(grad: Tensor, above: Tensor | None, consumed: bool) -> Tensor:
+    """The gradient of a layer's states, contiguous and aligned, from the loss and the layer above;
+    a tensor of our own, if the kernels consume it."""
+    if above is not None:
+        return above + grad
+    if consumed or not grad.is_contiguous() or grad.data_ptr() % 16:
+        return grad.clone(memory_format=_DENSE)
+    return grad
+
+
+def _input_gradient(cell: str, gates: Tensor, weight: Tensor, precision: str) -> Tensor:
+    operand = _input_weight(weight, cell, precision)
+    grad = _product(gates[:, :, : operand.size(1)], operand[:, : gates.size(2)])  # [S, N, CP]
+    return grad[:, :, : weight.size(2)]
+
+
 def _levels_backward(
-    aggregator: str,
-    cell: str,
-    grad: Tensor,
-    below: Tensor,
-    h: Tensor,
-    saved: Saved,
-    graph: Graph,
-    tensors: list[Tensor],
-    precision: str,
+    aggregator: str, cell: str, grad: Tensor, layer: _Layer, graph: Graph, precision: str
 ) -> tuple[LayerGradients, Tensor]:
     """What the level loop finds, and the messages as the operand of products ``[S, N, HP]``."""
+    tensors, below, h, saved = layer
     if aggregator == "gated_sum":
         assert saved.message is not None
         out = launch_gated_sum_backward(cell, grad, h, saved, tensors, graph)
         return out, saved.message.to(below.dtype)
-    messages = launch_messages(h, saved.aggregate, graph, below.dtype)
-    gates = None
-    if cell == "gru":
-        gates = _gates_anew(below, messages.message, tensors, graph, precision)
+    messages, gates = _formed_anew(cell, layer, graph, precision)
     out = launch_attention_backward(
         cell, grad, h, saved.aggregate, messages, gates, tensors, graph, precision
     )
     return out, messages.message
+
+
+def _pair_backward(
+    cell: str, grads: list[Tensor], layers: list[_Layer], graph: Graph, precision: str, tiles: Tiles
+) -> list[tuple[LayerGradients, Tensor]]:
+    """The same for two layers with attention, the upper one first."""
+    formed = [_formed_anew(cell, layer, graph, precision) for layer in layers]
+    messages = tuple(message for message, _ in formed)
+    gates = tuple(gates for _, gates in formed if gates is not None)
+    out = launch_wave_backward(
+        cell,
+        UpperAndLower(
+            tuple(layer.parameters for layer in layers),
+            tuple(grads),
+            tuple(layer.states for layer in layers),
+            tuple(layer.saved.aggregate for layer in layers),
+            messages,
+            gates or None,
+        ),
+        graph,
+        precision,
+        tiles,
+    )
+    return [(found, own.message) for found, own in zip(out, messages, strict=True)]
+
+
+def _formed_anew(
+    cell: str, layer: _Layer, graph: Graph, precision: str
+) -> tuple[Messages, Tensor | None]:
+    """Messages, and a GRU's gates."""
+    tensors, below, h, saved = layer
+    messages = launch_messages(h, saved.aggregate, graph, below.dtype)
+    if cell != "gru":
+        return messages, None
+    return messages, _gates_anew(below, messages.message, tensors, graph, precision)
 
 
 def _gates_anew(
@@ -146,6 +252,26 @@ def _gates_anew(
     torch.bmm(message, weight[:, 2 * padded :].mT, out=gates[:, :, 3 * padded :])
     launch_activations(gates, tensors[2:4], graph)
     return gates
+
+
+def _forward_gates(
+    aggregator: str, cell: str, below: Tensor, weight: Tensor, graph: Graph, precision: str
+) -> Tensor:
+    """The input product that the forward kernel starts with. Under an attention, it is more
+    accurate than the precision asks for: see :mod:`~dagnn.ops.triton.operands`.
+
+    Returns:
+        ``[S, N, 3 * HP]`` or ``[S, N, HP]`` in float32; of a gated sum, a gates buffer.
+    """
+    if aggregator == "gated_sum":
+        below = _level_major(_operand(below, precision), graph)
+        return _input_product(below, weight, cell, precision)
+    if precision == "fp32":
+        return _product(_level_major(below, graph), weight.mT)
+    if below.dtype == torch.float16:
+        return _product(below, _input_weight(weight, cell, "fp16").mT)
+    rows = _rows(weight, cell)
+    return _product(split_rows(below, graph.order), split_weight(weight, rows).mT)
 
 
 def _input_product(below: Tensor, weight: Tensor, cell: str, precision: str) -> Tensor:
@@ -222,7 +348,12 @@ def _operand(x: Tensor, precision: str, rows: int = 0) -> Tensor:
 
 def _input_weight(weight: Tensor, cell: str, precision: str) -> Tensor:
     """The input weight as an operand, each gate's rows padded too. ``[S, 3 * HP, CP]``"""
-    return _operand(weight, precision, weight.size(1) // (3 if cell == "gru" else 1))
+    return _operand(weight, precision, _rows(weight, cell))
+
+
+def _rows(weight: Tensor, cell: str) -> int:
+    """How many rows of an input weight each gate has."""
+    return weight.size(1) // (3 if cell == "gru" else 1)
 
 
 def _level_major(x: Tensor, graph: Graph) -> Tensor:

@@ -21,14 +21,95 @@ import triton.language as tl
 
 from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, pin, rows, wait
 
-__all__ = ["backward_kernel", "gates_backward", "store_gates", "weight_of"]
+__all__ = [
+    "backward_kernel",
+    "gates_backward",
+    "gates_product",
+    "gradient_product",
+    "message_weights",
+    "pull",
+    "store_gates",
+    "successors",
+    "weight_of",
+]
 
 
 @triton.jit
-def _weight_rows(weight, first, k, unit, H: tl.constexpr):
+def weight_rows(weight, first, k, unit, H: tl.constexpr):
     """Rows ``first + k`` of a weight matrix, a program's columns of it. ``[len(k), BN]``"""
     mask = (k < H)[:, None] & (unit < H)[None, :]
     return tl.load(weight + (first + k)[:, None] * H + unit[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def message_weights(
+    weight,  # [3H, H] or [H, H]
+    unit,
+    k1,
+    k2,
+    H: tl.constexpr,
+    K2: tl.constexpr,
+    GRU: tl.constexpr,
+    OPERAND: tl.constexpr,
+):
+    """A program's columns of the matrices of r, z and n, each in two pieces (of a linear cell:
+    three times its only matrix)."""
+    wr1 = weight_rows(weight, 0, k1, unit, H).to(OPERAND)
+    wr2 = wr1
+    if K2 > 0:
+        wr2 = weight_rows(weight, 0, k2, unit, H).to(OPERAND)
+    wz1 = wr1
+    wz2 = wr2
+    wn1 = wr1
+    wn2 = wr2
+    if GRU:
+        wz1 = weight_rows(weight, H, k1, unit, H).to(OPERAND)
+        wn1 = weight_rows(weight, 2 * H, k1, unit, H).to(OPERAND)
+        if K2 > 0:
+            wz2 = weight_rows(weight, H, k2, unit, H).to(OPERAND)
+            wn2 = weight_rows(weight, 2 * H, k2, unit, H).to(OPERAND)
+    return wr1, wr2, wz1, wz2, wn1, wn2
+
+
+@triton.jit
+def row_scales(top):
+    """Powers of two, of which the largest number of a row has at least one and less than two; and
+    their inverses."""
+    # By the exponent's bits, so that nothing is rounded; both are kept within float32's range.
+    exponent = top.to(tl.int32, bitcast=True) >> 23
+    exponent = tl.minimum(tl.maximum(exponent, 1), 253)
+    scale = (exponent << 23).to(tl.float32, bitcast=True)
+    return scale, ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def gradient_product(d, w, acc, PRECISION: tl.constexpr):
+    """``acc + d @ w``. A gradient may be of any size, for which fp16 has no exponents: a row is
+    multiplied relative to its largest number."""
+    if PRECISION == "fp16":
+        scale, inverse = row_scales(tl.max(tl.abs(d), axis=1))
+        part = dot(pin(d * inverse[:, None]), w, tl.zeros_like(acc), PRECISION)
+        return acc + scale[:, None] * part
+    return dot(pin(d), w, acc, PRECISION)
+
+
+@triton.jit
+def gates_product(dr, dz, dn, wr, wz, wn, acc, PRECISION: tl.constexpr):
+    """``acc`` and what the gradients of a GRU's pre-activations give to the product's input."""
+    part = acc
+    if PRECISION == "fp16":  # one scale for all three
+        top = tl.maximum(tl.maximum(tl.abs(dr), tl.abs(dz)), tl.abs(dn))
+        scale, inverse = row_scales(tl.max(top, axis=1))
+        dr *= inverse[:, None]
+        dz *= inverse[:, None]
+        dn *= inverse[:, None]
+        part = tl.zeros_like(acc)
+    part = dot(pin(dr), wr, part, PRECISION)
+    part = dot(pin(dz), wz, part, PRECISION)
+    part = dot(pin(dn), wn, part, PRECISION)
+    if PRECISION == "fp16":
+        part = acc + scale[:, None] * part
+    return part
 
 
 @triton.jit
@@ -68,7 +149,7 @@ def weight_of(aggregate, slot, v, live, edges):
 
 
 @triton.jit
-def _successors(succ, succ_slot, anchor, aggregate, start, left, edges, ATTENTION: tl.constexpr):
+def successors(succ, succ_slot, anchor, aggregate, start, left, edges, ATTENTION: tl.constexpr):
     """Two successors of each node, their anchors, their slots and their attention weights."""
     v = tl.load(succ + start, mask=left > 0, other=0)
     w = tl.load(succ + start + 1, mask=left > 1, other=0)
@@ -89,7 +170,7 @@ def _successors(succ, succ_slot, anchor, aggregate, start, left, edges, ATTENTIO
 
 
 @triton.jit
-def _pull(
+def pull(
     dh1,  # what a node's state receives from outside, to which its successors add:
     dh2,  # whole rows in two pieces,
     dh,  # and the program's own block
@@ -167,7 +248,7 @@ def _pull(
             dh1 += a1 + b1
             if K2 > 0:
                 dh2 += a2 + b2
-        v, w, c, d, slot, next_slot, s, t = _successors(
+        v, w, c, d, slot, next_slot, s, t = successors(
             succ, succ_slot, anchor, aggregate, start + j + 2, degree - j - 2, edges, ATTENTION
         )
     if ATTENTION:
@@ -245,16 +326,7 @@ def backward_kernel(
         gates += direction * nodes * 4 * HP
         d_gates += direction * nodes * 4 * HP
     if PHASE != 0:
-        wr1 = _weight_rows(weight, 0, k1, unit, H).to(OPERAND)
-        wr2 = wr1
-        if K2 > 0:
-            wr2 = _weight_rows(weight, 0, k2, unit, H).to(OPERAND)
-        if GRU:
-            wz1 = _weight_rows(weight, H, k1, unit, H).to(OPERAND)
-            wn1 = _weight_rows(weight, 2 * H, k1, unit, H).to(OPERAND)
-            if K2 > 0:
-                wz2 = _weight_rows(weight, H, k2, unit, H).to(OPERAND)
-                wn2 = _weight_rows(weight, 2 * H, k2, unit, H).to(OPERAND)
+        wr1, wr2, wz1, wz2, wn1, wn2 = message_weights(weight, unit, k1, k2, H, K2, GRU, OPERAND)
     if not GRU or not ATTENTION:
         d_state += direction * nodes * H
     if ATTENTION:
@@ -274,11 +346,11 @@ def backward_kernel(
         key2 = k2
         key_own = unit
         if PHASE != 1:
-            pg1 = _weight_rows(gate_map, 0, k1, unit, H).to(OPERAND)
-            pm1 = _weight_rows(gate_map, H, k1, unit, H).to(OPERAND)
+            pg1 = weight_rows(gate_map, 0, k1, unit, H).to(OPERAND)
+            pm1 = weight_rows(gate_map, H, k1, unit, H).to(OPERAND)
             if K2 > 0:
-                pg2 = _weight_rows(gate_map, 0, k2, unit, H).to(OPERAND)
-                pm2 = _weight_rows(gate_map, H, k2, unit, H).to(OPERAND)
+                pg2 = weight_rows(gate_map, 0, k2, unit, H).to(OPERAND)
+                pm2 = weight_rows(gate_map, H, k2, unit, H).to(OPERAND)
 
     before = 0  # tiles of the stage before
     for stage in range(first_stage, last_stage):
@@ -305,10 +377,10 @@ def backward_kernel(
                     h2 = rows(h + row * H, k2, row_mask, k2 < H)
                     start = tl.load(succ_ptr + row, mask=row_mask, other=0)
                     degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
-                    v, w, c, d, slot, next_slot, s, t = _successors(
+                    v, w, c, d, slot, next_slot, s, t = successors(
                         succ, succ_slot, anchor, aggregate, start, degree, edges, ATTENTION
                     )
-                    dh1, dh2, dh = _pull(
+                    dh1, dh2, dh = pull(
                         dh1, dh2, dh, aggregate, h, h1, h2, start, degree, v, w, c, d, slot,
                         next_slot, s, t, d_message, d_score, key_score, shares, succ, succ_slot,
                         anchor, row, row_mask, edges, k1, k2, unit, key1, key2, key_own, True,
@@ -367,14 +439,14 @@ def backward_kernel(
                 if stage % PHASES == 0:
                     start = tl.load(succ_ptr + row, mask=row_mask, other=0)
                     degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
-                    v, w, c, d, slot, next_slot, s, t = _successors(
+                    v, w, c, d, slot, next_slot, s, t = successors(
                         succ, succ_slot, anchor, aggregate, start, degree, edges, ATTENTION
                     )
                     if WAIT:
                         if own == 0:
                             if stage > 0:
                                 wait(here - 1, before)
-                    dh1, dh2, dh = _pull(
+                    dh1, dh2, dh = pull(
                         dh1, dh2, dh, aggregate, h, h1, h2, start, degree, v, w, c, d, slot,
                         next_slot, s, t, d_message, d_score, key_score, shares, succ, succ_slot,
                         anchor, row, row_mask, edges, k1, k2, unit, key1, key2, key_own, block == 0,
@@ -433,9 +505,7 @@ def backward_kernel(
                                 dr1, dz1, _, dn1, _ = gates_backward(
                                     x1, message, gates, row, row_mask, k1, H, HP
                                 )
-                            acc = dot(pin(dr1), wr1, acc, PRECISION)
-                            acc = dot(pin(dz1), wz1, acc, PRECISION)
-                            acc = dot(pin(dn1), wn1, acc, PRECISION)
+                            acc = gates_product(dr1, dz1, dn1, wr1, wz1, wn1, acc, PRECISION)
                             if K2 > 0:
                                 if wide:
                                     dr2 = fresh(gate_row, k2, row_mask, k2 < H)
@@ -445,13 +515,11 @@ def backward_kernel(
                                     dr2, dz2, _, dn2, _ = gates_backward(
                                         x2, message, gates, row, row_mask, k2, H, HP
                                     )
-                                acc = dot(pin(dr2), wr2, acc, PRECISION)
-                                acc = dot(pin(dz2), wz2, acc, PRECISION)
-                                acc = dot(pin(dn2), wn2, acc, PRECISION)
+                                acc = gates_product(dr2, dz2, dn2, wr2, wz2, wn2, acc, PRECISION)
                         else:
-                            acc = dot(pin(x1), wr1, acc, PRECISION)
+                            acc = gradient_product(x1, wr1, acc, PRECISION)
                             if K2 > 0:
-                                acc = dot(pin(x2), wr2, acc, PRECISION)
+                                acc = gradient_product(x2, wr2, acc, PRECISION)
                         if ATTENTION:
                             share = tl.sum(acc * own_offset, axis=1)
                             tl.store(shares + row * BLOCKS + block, share, mask=row_mask)

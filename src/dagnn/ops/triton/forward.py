@@ -23,24 +23,83 @@ from dagnn.ops.triton.primitives import (
     dot,
     fresh,
     pin,
-    rows,
     sigmoid,
+    stored,
     tanh,
     wait,
 )
 
-__all__ = ["forward_kernel"]
+__all__ = [
+    "cell_biases",
+    "cell_weights",
+    "forward_kernel",
+    "input_part",
+    "messages",
+    "predecessors",
+    "product",
+    "update",
+]
 
 
 @triton.jit
-def _transposed(weight, row, ROWS: tl.constexpr, k, H: tl.constexpr):
+def transposed(weight, row, ROWS: tl.constexpr, k, H: tl.constexpr):
     """Some rows of a weight matrix ``[ROWS, H]`` as columns. ``[len(k), len(row)]``"""
     mask = (row < ROWS)[None, :] & (k < H)[:, None]
     return tl.load(weight + row[None, :] * H + k[:, None], mask=mask, other=0.0)
 
 
 @triton.jit
-def _predecessors(pred_ptr, pred, row, row_mask):
+def cell_weights(
+    weight,  # [3H, H] or [H, H]
+    unit,
+    k1,
+    k2,
+    H: tl.constexpr,
+    K2: tl.constexpr,
+    GRU: tl.constexpr,
+    OPERAND: tl.constexpr,
+):
+    """A program's columns of the matrices of r, z and n, each in two pieces (of a linear cell:
+    three times its only matrix)."""
+    LAST: tl.constexpr = 2 * H * H if GRU else 0
+    wn1 = transposed(weight + LAST, unit, H, k1, H).to(OPERAND)
+    wn2 = wn1
+    if K2 > 0:
+        wn2 = transposed(weight + LAST, unit, H, k2, H).to(OPERAND)
+    wr1 = wn1
+    wr2 = wn2
+    wz1 = wn1
+    wz2 = wn2
+    if GRU:
+        wr1 = transposed(weight, unit, H, k1, H).to(OPERAND)
+        wz1 = transposed(weight + H * H, unit, H, k1, H).to(OPERAND)
+        wr2 = wr1
+        wz2 = wz1
+        if K2 > 0:
+            wr2 = transposed(weight, unit, H, k2, H).to(OPERAND)
+            wz2 = transposed(weight + H * H, unit, H, k2, H).to(OPERAND)
+    return wr1, wr2, wz1, wz2, wn1, wn2
+
+
+@triton.jit
+def cell_biases(bias_ih, bias_hh, unit, H: tl.constexpr, GRU: tl.constexpr):
+    """Of r, z, n and n's message part (of a linear cell: four times its only one)."""
+    mask = unit < H
+    bias_n = tl.load(bias_ih + (2 * H if GRU else 0) + unit, mask=mask, other=0.0)
+    bias_r = bias_n
+    bias_z = bias_n
+    bias_m = bias_n
+    if GRU:
+        bias_m = tl.load(bias_hh + 2 * H + unit, mask=mask, other=0.0)
+        bias_r = tl.load(bias_hh + unit, mask=mask, other=0.0)
+        bias_r += tl.load(bias_ih + unit, mask=mask, other=0.0)
+        bias_z = tl.load(bias_hh + H + unit, mask=mask, other=0.0)
+        bias_z += tl.load(bias_ih + H + unit, mask=mask, other=0.0)
+    return bias_r, bias_z, bias_n, bias_m
+
+
+@triton.jit
+def predecessors(pred_ptr, pred, row, row_mask):
     """Where the predecessors of a tile's nodes start, how many they are, and the first two."""
     start = tl.load(pred_ptr + row, mask=row_mask, other=0)
     degree = tl.load(pred_ptr + row + 1, mask=row_mask, other=0) - start
@@ -50,7 +109,7 @@ def _predecessors(pred_ptr, pred, row, row_mask):
 
 
 @triton.jit
-def _messages(
+def messages(
     h,
     aggregate,
     edge_score,
@@ -144,7 +203,7 @@ def _messages(
 
 
 @triton.jit
-def _product(x1, x2, w1, w2, acc, K2: tl.constexpr, PRECISION: tl.constexpr):
+def product(x1, x2, w1, w2, acc, K2: tl.constexpr, PRECISION: tl.constexpr):
     """``acc + x @ w``, of rows and weights in two pieces."""
     acc = dot(x1, w1, acc, PRECISION)
     if K2 > 0:
@@ -153,22 +212,33 @@ def _product(x1, x2, w1, w2, acc, K2: tl.constexpr, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def _gates(gates, row, row_mask, unit, H: tl.constexpr, HP: tl.constexpr, GRU: tl.constexpr):
-    """The input product's part of r, z and n (of a linear cell: three times its only part)."""
+def input_part(
+    gates,
+    row,
+    row_mask,
+    unit,
+    H: tl.constexpr,
+    HP: tl.constexpr,
+    GRU: tl.constexpr,
+    BUFFER: tl.constexpr,  # blocks of a row of gates
+    FRESH: tl.constexpr,  # written by other programs of this launch
+):
+    """The input product's part of r, z and n (of a linear cell: three times its only part), in
+    the precision that it is in."""
     if GRU:
-        at = gates + row * (4 * HP)
-        r = rows(at, unit, row_mask, unit < H)
-        z = rows(at + HP, unit, row_mask, unit < H)
-        n = rows(at + 2 * HP, unit, row_mask, unit < H)
+        at = gates + row * (BUFFER * HP)
+        r = stored(at, unit, row_mask, unit < H, FRESH)
+        z = stored(at + HP, unit, row_mask, unit < H, FRESH)
+        n = stored(at + 2 * HP, unit, row_mask, unit < H, FRESH)
     else:
-        n = rows(gates + row * HP, unit, row_mask, unit < H)
+        n = stored(gates + row * HP, unit, row_mask, unit < H, FRESH)
         r = n
         z = n
     return r, z, n
 
 
 @triton.jit
-def _update(
+def update(
     r,  # pre-activations [BM, BN]; of a linear cell, n alone
     z,
     n,
@@ -211,7 +281,8 @@ def _update(
 
 @triton.jit(**ANY)
 def forward_kernel(
-    gates,  # [S, N, 4, HP] (r, z, n's input part, free) or [S, N, HP]: the input product
+    gates,  # the input product: attention: [S, N, 3, HP] (r, z, n's input part) or [S, N, HP];
+    # gated sum: [S, N, 4, HP], the last block free, or [S, N, HP]
     weight,  # [S, 3H, H] or [S, H, H]
     bias_ih,  # [S, 3H] or [S, H]
     bias_hh,  # [S, 3H]
@@ -251,6 +322,7 @@ def forward_kernel(
 ):
     BLOCKS: tl.constexpr = (H + BN - 1) // BN
     GATES: tl.constexpr = 3 if GRU else 1
+    BUFFER: tl.constexpr = 4 if GRU and not ATTENTION else GATES  # blocks of a row of gates
     # A gated sum needs a node's whole state before its gate and map: a second stage per level.
     PHASES: tl.constexpr = 1 if ATTENTION else 2
     OPERAND: tl.constexpr = (
@@ -258,7 +330,7 @@ def forward_kernel(
     )
     worker = tl.program_id(0) % workers
     direction = (tl.program_id(0) // workers).to(tl.int64)
-    gates += direction * nodes * (4 * HP if GRU else HP)
+    gates += direction * nodes * (BUFFER * HP)
     weight += direction * GATES * H * H
     bias_ih += direction * GATES * H
     h += direction * nodes * H
@@ -276,25 +348,10 @@ def forward_kernel(
     k1 = tl.arange(0, K1)
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
     if PHASE != 1:
-        wn1 = _transposed(weight + (GATES - 1) * H * H, unit, H, k1, H).to(OPERAND)
-        wn2 = wn1
-        if K2 > 0:
-            wn2 = _transposed(weight + (GATES - 1) * H * H, unit, H, k2, H).to(OPERAND)
-        bias_n = tl.load(bias_ih + (GATES - 1) * H + unit, mask=unit_mask, other=0.0)
+        wr1, wr2, wz1, wz2, wn1, wn2 = cell_weights(weight, unit, k1, k2, H, K2, GRU, OPERAND)
         if GRU:
-            wr1 = _transposed(weight, unit, H, k1, H).to(OPERAND)
-            wz1 = _transposed(weight + H * H, unit, H, k1, H).to(OPERAND)
-            wr2 = wr1
-            wz2 = wz1
-            if K2 > 0:
-                wr2 = _transposed(weight, unit, H, k2, H).to(OPERAND)
-                wz2 = _transposed(weight + H * H, unit, H, k2, H).to(OPERAND)
             bias_hh += direction * GATES * H
-            bias_m = tl.load(bias_hh + 2 * H + unit, mask=unit_mask, other=0.0)
-            bias_r = tl.load(bias_hh + unit, mask=unit_mask, other=0.0)
-            bias_r += tl.load(bias_ih + unit, mask=unit_mask, other=0.0)
-            bias_z = tl.load(bias_hh + H + unit, mask=unit_mask, other=0.0)
-            bias_z += tl.load(bias_ih + H + unit, mask=unit_mask, other=0.0)
+        bias_r, bias_z, bias_n, bias_m = cell_biases(bias_ih, bias_hh, unit, H, GRU)
     if ATTENTION:
         aggregate += direction * (edges + nodes)
         key1 = tl.load(key + direction * H + k1, mask=k1 < H, other=0.0)
@@ -313,10 +370,10 @@ def forward_kernel(
             pair = block * BN + tl.where(is_gate, lane, lane - BN)
             pair_mask = pair < H
             pair_row = tl.where(pair_mask, pair + tl.where(is_gate, 0, H), 2 * H)
-            p1 = _transposed(gate_map, pair_row, 2 * H, k1, H).to(OPERAND)
+            p1 = transposed(gate_map, pair_row, 2 * H, k1, H).to(OPERAND)
             p2 = p1
             if K2 > 0:
-                p2 = _transposed(gate_map, pair_row, 2 * H, k2, H).to(OPERAND)
+                p2 = transposed(gate_map, pair_row, 2 * H, k2, H).to(OPERAND)
             bias_at = gate_bias + direction * H + pair
             bias = tl.load(bias_at, mask=pair_mask & is_gate, other=0.0)
 
@@ -339,8 +396,8 @@ def forward_kernel(
                         for tile in range(worker, row_tiles, workers):
                             row = low + tile * BM + tl.arange(0, BM)
                             row_mask = row < high
-                            start, degree, u, w = _predecessors(pred_ptr, pred, row, row_mask)
-                            m1, m2, _ = _messages(
+                            start, degree, u, w = predecessors(pred_ptr, pred, row, row_mask)
+                            m1, m2, _ = messages(
                                 h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
                                 k1, k2, unit, key1, key2, True,
                                 H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
@@ -361,7 +418,9 @@ def forward_kernel(
                     row = low + tile * BM + tl.arange(0, BM)
                     row_mask = row < high
                     # What does not depend on the level before is loaded before the wait.
-                    g_r, g_z, g_n = _gates(gates, row, row_mask, unit, H, HP, GRU)
+                    g_r, g_z, g_n = input_part(
+                        gates, row, row_mask, unit, H, HP, GRU, BUFFER, False
+                    )
                     g_n += bias_n[None, :]
                     g_m = g_n
                     if GRU:
@@ -370,7 +429,7 @@ def forward_kernel(
                         g_m = tl.zeros((BM, BN), dtype=tl.float32) + bias_m[None, :]
                     m = tl.zeros((BM, BN), dtype=tl.float32)
                     if level > 0:
-                        start, degree, u, w = _predecessors(pred_ptr, pred, row, row_mask)
+                        start, degree, u, w = predecessors(pred_ptr, pred, row, row_mask)
                         if WAIT:
                             if own == 0:
                                 if wide:
@@ -384,7 +443,7 @@ def forward_kernel(
                             m2 = fresh(source, k2, row_mask, k2 < H)
                             m = fresh(source, unit, row_mask, unit_mask)
                         else:
-                            m1, m2, m = _messages(
+                            m1, m2, m = messages(
                                 h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
                                 k1, k2, unit, key1, key2, block == 0,
                                 H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
@@ -392,12 +451,12 @@ def forward_kernel(
                         m1 = pin(m1)
                         m2 = pin(m2)
                         if GRU:
-                            g_r = _product(m1, m2, wr1, wr2, g_r, K2, PRECISION)
-                            g_z = _product(m1, m2, wz1, wz2, g_z, K2, PRECISION)
-                            g_m = _product(m1, m2, wn1, wn2, g_m, K2, PRECISION)
+                            g_r = product(m1, m2, wr1, wr2, g_r, K2, PRECISION)
+                            g_z = product(m1, m2, wz1, wz2, g_z, K2, PRECISION)
+                            g_m = product(m1, m2, wn1, wn2, g_m, K2, PRECISION)
                         else:
-                            g_n = _product(m1, m2, wn1, wn2, g_n, K2, PRECISION)
-                    _update(
+                            g_n = product(m1, m2, wn1, wn2, g_n, K2, PRECISION)
+                    update(
                         g_r, g_z, g_n, g_m, m, gates, h, h_half, message, row, row_mask, unit,
                         H, HP, GRU, SAVE and not ATTENTION, HALF,
                     )  # fmt: skip
@@ -413,7 +472,7 @@ def forward_kernel(
                     state1 = pin(fresh(h + row * H, k1, row_mask, k1 < H))
                     state2 = pin(fresh(h + row * H, k2, row_mask, k2 < H))
                     out = tl.zeros((BM, 2 * BN), dtype=tl.float32) + bias[None, :]
-                    out = _product(state1, state2, p1, p2, out, K2, PRECISION)
+                    out = product(state1, state2, p1, p2, out, K2, PRECISION)
                     out = tl.where(is_gate[None, :], sigmoid(out), out)
                     mask = row_mask[:, None] & pair_mask[None, :]
                     tl.store(aggregate + row[:, None] * (2 * H) + pair_row[None, :], out, mask=mask)

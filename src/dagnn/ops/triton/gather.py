@@ -25,9 +25,9 @@ from torch import Tensor
 from dagnn.ops.stack import Graph
 from dagnn.ops.triton.backward import gates_backward, store_gates, weight_of
 from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
-from dagnn.ops.triton.primitives import rows, sigmoid, tanh
+from dagnn.ops.triton.primitives import add_compensated, rows, sigmoid, tanh
 
-__all__ = ["Messages", "launch_activations", "launch_finish", "launch_messages"]
+__all__ = ["Messages", "activated", "launch_activations", "launch_finish", "launch_messages"]
 
 # Sizes and the alignment of indices differ from batch to batch: no compilation for each.
 _ANY = {
@@ -83,13 +83,18 @@ def message_kernel(
     first = tl.load(pred + start, mask=degree > 0, other=0)
     state = rows(h + first * H, column, degree > 0, column < H)
     out = tl.zeros((BM, BC), dtype=tl.float32)
+    lost = tl.zeros((BM, BC), dtype=tl.float32)
     total = tl.zeros((BM,), dtype=tl.float32)
+    lost_total = total
+    # An error of the offset has all gradients of the node's scores err in one direction, and
+    # where they are thousands, sums of them feel it.
     for j in range(tl.max(degree)):
         live = j < degree
         u = tl.load(pred + start + j, mask=live, other=0)
         weight = weight_of(aggregate, start + j, row, live, edges)
-        out += weight[:, None] * (rows(h + u * H, column, live, column < H) - state)
-        total += weight
+        term = weight[:, None] * (rows(h + u * H, column, live, column < H) - state)
+        out, lost = add_compensated(out, lost, term)
+        total, lost_total = add_compensated(total, lost_total, weight)
     # The weights' common error, which the log-sum-exp has, leaves with their sum.
     out *= tl.where(degree > 0, 1 / total, 0.0)[:, None]
     row += direction * nodes
@@ -107,7 +112,8 @@ def _bias(bias, column, H: tl.constexpr):
 
 @triton.jit(**_ANY)
 def activation_kernel(
-    gates,  # [S, N, 4, HP] in: pre-activations without biases; out: r, z, n, n's message part
+    gates,  # [S, N, 4, HP] in: pre-activations without biases;
+    activations,  # the same memory, out: r, z, n, n's message part
     bias_ih,  # [S, 3H]
     bias_hh,  # [S, 3H]
     nodes,
@@ -130,7 +136,7 @@ def activation_kernel(
     n = rows(at + 2 * HP, column, row_mask, column < H) + _bias(bias_ih + 2 * H, column, H)
     n = tanh(n + r * n_message)
     # Padding is not read before gradients, which are zeros there, take its place.
-    store_gates(gates, row, row_mask, column, r, z, n, n_message, HP, True)
+    store_gates(activations, row, row_mask, column, r, z, n, n_message, HP, True)
 
 
 @triton.jit
@@ -150,7 +156,8 @@ def _level_width(level_ptr, row, levels, steps):
 @triton.jit(**_ANY)
 def finish_kernel(
     grad,  # [S, N, H] of the states, from outside
-    gates,  # [S, N, 4, HP] in: activated; out: the gradients of their pre-activations
+    activations,  # [S, N, 4, HP] in: r, z, n, n's message part;
+    gates,  # the same memory, out: the gradients of their pre-activations
     message,  # [S, N, HP]
     d_message,  # [S, N, H]
     aggregate,  # [S, E + N]
@@ -192,7 +199,9 @@ def finish_kernel(
         slot = tl.load(succ_slot + start + j, mask=live, other=0)
         weight = weight_of(aggregate, slot, v, live, edges)
         dh += weight[:, None] * rows(d_message + v * H, column, live, column_mask)
-    dr, dz, dn, dn_message, _ = gates_backward(dh, message, gates, row, row_mask, column, H, HP)
+    dr, dz, dn, dn_message, _ = gates_backward(
+        dh, message, activations, row, row_mask, column, H, HP
+    )
     store_gates(gates, row, row_mask, column, dr, dz, dn, dn_message, HP, True)
 
 
@@ -209,9 +218,16 @@ def launch_messages(h: Tensor, aggregate: Tensor, graph: Graph, operand: torch.d
     return out
 
 
+def activated(gates: Tensor) -> Tensor:
+    """The view of a gates buffer while it holds activations. They are in [-1, 1] (but for n's
+    message part, which is not large), where fp16 has 3 bits more than bf16; gradients, which take
+    their place, may be too small for it."""
+    return gates.view(torch.float16) if gates.dtype == torch.bfloat16 else gates
+
+
 def launch_activations(gates: Tensor, biases: list[Tensor], graph: Graph) -> None:
     """Turn pre-activations of a GRU ``[S, N, 4, HP]`` without biases into gates, in place."""
-    arguments = [gates, *biases, gates.size(1)]
+    arguments = [gates, activated(gates), *biases, gates.size(1)]
     _launch(activation_kernel, arguments, graph, H=biases[0].size(1) // 3, HP=gates.size(2) // 4)
 
 
@@ -229,6 +245,7 @@ def launch_finish(
     levels = graph.level_ptr.size(1) - 1
     arguments = [
         grad,
+        activated(gates),
         gates,
         message,
         d_message,

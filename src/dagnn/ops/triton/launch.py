@@ -15,10 +15,15 @@ from dagnn.ops.stack import Graph, LayerGradients, Saved
 from dagnn.ops.triton.backward import backward_kernel
 from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
 from dagnn.ops.triton.forward import forward_kernel
-from dagnn.ops.triton.gather import Messages, launch_finish
+from dagnn.ops.triton.gather import Messages, activated, launch_finish
 from dagnn.ops.triton.primitives import INTERPRETED
 
-__all__ = ["launch_attention_backward", "launch_forward", "launch_gated_sum_backward"]
+__all__ = [
+    "launch_attention_backward",
+    "launch_forward",
+    "launch_gated_sum_backward",
+    "level_precision",
+]
 
 
 class Tiles(NamedTuple):
@@ -36,7 +41,7 @@ class Tiles(NamedTuple):
 _HALF = Tiles(16, 64, 8), Tiles(16, 32, 8), Tiles(16, 16, 8)
 _SINGLE = Tiles(16, 32, 8), Tiles(16, 16, 8)
 _DOUBLE = *_SINGLE, Tiles(16, 32, 8, split=False), Tiles(16, 16, 8, split=False)
-CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "fp32": _DOUBLE}
+CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "bf16x3": _SINGLE, "fp32": _DOUBLE}
 SHARED_MEMORY = 227 * 1024  # of a multiprocessor, from compute capability 9.0 on
 _chosen: dict[tuple[Any, ...], Tiles] = {}
 
@@ -167,6 +172,19 @@ def _launch_tiles(
 SHARES = object()
 
 
+def level_precision(precision: str, hidden: int, bounded: bool) -> str:
+    """Of an attention's products within the level loop: at least as many bits as asked for.
+
+    fp16 has TF32's 11 bits at twice the speed, and 3 more than bf16, but not their exponents. It
+    suffices where rows are :obj:`bounded`: by 1, as a GRU's states and messages are, or by their
+    own largest number, as gradients are (:mod:`~dagnn.ops.triton.backward`). And where products
+    are small, a level's time is that of its loads and waits: three instead of one are not seen.
+    """
+    if precision == "tf32" and hidden <= 64:
+        return "fp32"
+    return "fp16" if bounded and precision != "fp32" else precision
+
+
 # Gated sums are not averages: they grow with the number of predecessors, and so do the errors of
 # lower precision. Their products are in fp32 whatever the setting.
 def launch_forward(
@@ -178,19 +196,21 @@ def launch_forward(
     graph: Graph,
     precision: str,
     save: bool,
-    last: bool,
+    operand: torch.dtype | None,
 ) -> tuple[Tensor, Tensor, Saved]:
-    """States ``[S, N, H]``; the same as the next layer's operand; what backward needs."""
+    """States ``[S, N, H]``; the same as the next layer's operand, if it is to have a type of its
+    own; what backward needs."""
     directions, nodes, width = gates.shape
     attention, gru = aggregator == "attention", cell == "gru"
     _, weight, bias_ih, *rest = parameters
-    hidden, padded = weight.size(2), width // 4 if gru else width
+    # An attention has no use for the fourth block of a GRU's gates, since it keeps none of them.
+    blocks = (3 if attention else 4) if gru else 1
+    hidden, padded = weight.size(2), width // blocks
     bias_hh = rest.pop(0) if gru else None
     h = weight.new_empty(directions, nodes, hidden)
     # In float32 also in half precision: sums and averages are.
     message = h.new_empty(directions, nodes, padded)
-    half = gates.dtype != h.dtype
-    h_half = gates.new_empty(message.shape) if half and not last else h
+    h_half = h if operand is None else h.new_empty(message.shape, dtype=operand)
     if attention:  # zeros, since nodes without predecessors have no log-sum-exp
         aggregate = h.new_zeros(directions, graph.pred.size(1) + nodes)
     else:
@@ -222,8 +242,8 @@ def launch_forward(
         ATTENTION=attention,
         EDGES=edge_score is not None,
         SAVE=save,
-        HALF=half and not last,
-        PRECISION=precision if attention else "fp32",
+        HALF=operand is not None,
+        PRECISION=level_precision(precision, hidden, gru) if attention else "fp32",
     )
     if attention:  # messages and gates are formed anew
         return h, h_half, Saved(None, None, aggregate)
@@ -254,7 +274,7 @@ def launch_attention_backward(
         backward_kernel,
         [
             grad,
-            gates,
+            None if gates is None else activated(gates),
             parameters[1],
             key,
             None,
@@ -280,7 +300,7 @@ def launch_attention_backward(
         HP=messages.message.size(2),
         GRU=cell == "gru",
         ATTENTION=True,
-        PRECISION=precision,
+        PRECISION=level_precision(precision, hidden, True),
     )
     if gates is None:
         assert d_state is not None

@@ -11,21 +11,30 @@ INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 # What differs from batch to batch: sizes, and the alignment of what is cut out of longer tensors.
 # A kernel compiled for each would be compiled often.
 ANY = {
-    "do_not_specialize": ("nodes", "edges", "levels", "first_stage", "last_stage", "workers"),
+    "do_not_specialize": (
+        "nodes", "edges", "levels", "first_stage", "last_stage", "first_step", "last_step",
+        "workers",
+    ),
     "do_not_specialize_on_alignment": (
         "level_ptr", "pred_ptr", "pred", "succ_ptr", "succ", "succ_slot", "edge_score",
+        "edge_scores",
     ),
 }  # fmt: skip
 
 __all__ = [
     "ANY",
     "INTERPRETED",
+    "add_compensated",
     "arrive",
     "dot",
     "fresh",
+    "has_tile",
+    "level_bounds",
+    "of_pair",
     "pin",
     "rows",
     "sigmoid",
+    "stored",
     "tanh",
     "wait",
 ]
@@ -55,18 +64,53 @@ def arrive(counter, tiles):
 
 
 @triton.jit
+def of_pair(pair, second):
+    """One of two tensors, where only the running kernel knows which."""
+    chosen = pair[0]
+    if second:
+        chosen = pair[1]
+    return chosen
+
+
+@triton.jit
+def level_bounds(level_ptr, level, levels):
+    """The nodes of a level; none before the first level and after the last one."""
+    inside = (level >= 0) & (level < levels)
+    low = tl.load(level_ptr + level, mask=inside, other=0)
+    high = tl.load(level_ptr + level + 1, mask=inside, other=0)
+    return low, high
+
+
+@triton.jit
+def has_tile(level_ptr, level, levels, tile, BM: tl.constexpr):
+    """Whether a level has so many tiles."""
+    low, high = level_bounds(level_ptr, level, levels)
+    return low + tile * BM < high
+
+
+@triton.jit
+def stored(row_ptr, column, row_mask, column_mask, FRESH: tl.constexpr):
+    """Rows of a matrix as they are. ``[rows, columns]``
+
+    What other programs of this launch have written is read around the first-level cache.
+    """
+    mask = row_mask[:, None] & column_mask[None, :]
+    at = row_ptr[:, None] + column[None, :]
+    if FRESH:
+        return tl.load(at, mask=mask, other=0.0, cache_modifier=".cg")
+    return tl.load(at, mask=mask, other=0.0)
+
+
+@triton.jit
 def rows(row_ptr, column, row_mask, column_mask):
     """Rows of a matrix, in float32. ``[rows, columns]``"""
-    mask = row_mask[:, None] & column_mask[None, :]
-    return tl.load(row_ptr[:, None] + column[None, :], mask=mask, other=0.0).to(tl.float32)
+    return stored(row_ptr, column, row_mask, column_mask, False).to(tl.float32)
 
 
 @triton.jit
 def fresh(row_ptr, column, row_mask, column_mask):
-    """Rows that other programs of this launch have written: around the first-level cache."""
-    mask = row_mask[:, None] & column_mask[None, :]
-    at = row_ptr[:, None] + column[None, :]
-    return tl.load(at, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
+    """Rows that other programs of this launch have written, in float32."""
+    return stored(row_ptr, column, row_mask, column_mask, True).to(tl.float32)
 
 
 @triton.jit
@@ -108,9 +152,24 @@ def dot(a, b, acc, PRECISION: tl.constexpr):
         return acc + (tl.dot(a_high, b_high, input_precision="tf32") + low)
     if PRECISION == "tf32x3":  # the same, with less memory and more registers
         return acc + tl.dot(a, b, input_precision="tf32x3")
+    if PRECISION == "bf16x3":  # 16 bits, in the memory of TF32's 11
+        a_high = pin(a.to(tl.bfloat16).to(tl.float32))
+        a_low = pin(a - a_high)
+        b_high = b.to(tl.bfloat16)
+        acc = tl.dot(a_low.to(tl.bfloat16), b_high, acc)
+        acc = tl.dot(a_high.to(tl.bfloat16), (b - b_high.to(tl.float32)).to(tl.bfloat16), acc)
+        return tl.dot(a_high.to(tl.bfloat16), b_high, acc)
     if PRECISION == "tf32":
         return tl.dot(pin(_nearest(a)), _nearest(b), acc, input_precision="tf32")
     return tl.dot(a.to(b.dtype), b, acc)
+
+
+@triton.jit
+def add_compensated(total, lost, term):
+    """One more term of a sum, and what its rounding takes from it (Kahan)."""
+    term -= lost
+    larger = total + term
+    return larger, (larger - total) - term
 
 
 @triton.jit
