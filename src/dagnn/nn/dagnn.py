@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from dagnn.graph.checks import check_batch, check_same_device
 from dagnn.graph.schedule import LevelSchedule, Sweep
 from dagnn.nn.aggregators import make_aggregator
 from dagnn.nn.cells import make_cell
 from dagnn.nn.fused import fused_kind, fused_states
+from dagnn.nn.inputs import GraphInput, read_graph
 from dagnn.nn.readout import Readout
 from dagnn.ops.pool import pool
 from dagnn.ops.recurrence import check_backend, choose_backend
@@ -281,11 +281,11 @@ class DAGNN(nn.Module):
         """One of them, for its device and dtype."""
         return next(self.forward_layers.parameters())
 
-    def _backend(self, graph: _Graph) -> str:
+    def _backend(self, graph: GraphInput) -> str:
         dtype = self._parameter.dtype  # under autocast, features may have another
         return choose_backend(self.backend, self._fused_kind, graph.x.device, dtype)
 
-    def _states(self, graph: _Graph, backend: str) -> list[Tensor]:
+    def _states(self, graph: GraphInput, backend: str) -> list[Tensor]:
         """States of layers 1 to L, level-major, directions stacked. ``[S, N, H]`` each"""
         if backend == "reference":
             return self._reference_states(graph)
@@ -299,7 +299,7 @@ class DAGNN(nn.Module):
             backend,
         )
 
-    def _reference_states(self, graph: _Graph) -> list[Tensor]:
+    def _reference_states(self, graph: GraphInput) -> list[Tensor]:
         directions = [(graph.schedule.forward, self.forward_layers)]
         if graph.schedule.reverse is not None:
             directions.append((graph.schedule.reverse, self.reverse_layers))
@@ -316,7 +316,7 @@ class DAGNN(nn.Module):
             columns.append(states)
         return [torch.stack(row) for row in zip(*columns, strict=True)]
 
-    def _pool(self, graph: _Graph, states: list[Tensor], backend: str) -> Tensor:
+    def _pool(self, graph: GraphInput, states: list[Tensor], backend: str) -> Tensor:
         """Concatenate layers 0 to L of the readout's nodes, pool each graph, join directions."""
         schedule, size = graph.schedule, graph.batch_size
         x = graph.x if self.readout_layers == "all" else None
@@ -343,154 +343,8 @@ class DAGNN(nn.Module):
             pooled.append(readout(torch.cat(rows, dim=-1), index, size))  # [B, C + L * H]
         return torch.cat(pooled, dim=-1)
 
-    def _read(
-        self,
-        x: Tensor | Data,
-        edge_index: Tensor | None,
-        edge_type: Tensor | None,
-        edge_attr: Tensor | None,
-        batch: Tensor | None,
-        schedule: LevelSchedule | None,
-        batch_size: int | None,
-    ) -> _Graph:
-        """Check the arguments and bring them into one form."""
-        levels = reverse_levels = None
-        if isinstance(x, Data):
-            data = x
-            if edge_index is not None or edge_type is not None or edge_attr is not None:
-                raise ValueError(
-                    "expected either a PyG Data or tensors, got a Data and edge tensors beside it"
-                )
-            x, edge_index, edge_type, edge_attr = (
-                data.get(name) for name in ("x", "edge_index", "edge_type", "edge_attr")
-            )
-            batch = data.get("batch") if batch is None else batch
-            if batch is not None and batch_size is None:
-                batch_size = getattr(data, "num_graphs", None)
-            levels, reverse_levels = data.get("level"), data.get("reverse_level")
-            schedule = data.get("schedule") if schedule is None else schedule
-            if x is None:
-                raise ValueError(
-                    f"expected data.x with node features [num_nodes, {self.in_channels}], got None"
-                )
-        if not isinstance(x, Tensor):
-            raise TypeError(f"expected x as a torch.Tensor or a PyG Data, got {type(x).__name__}")
-        # A model uses the edge information it was made for and ignores the rest, unless that does
-        # not even fit the edges: then it was meant as another argument, such as batch.
-        unused = {
-            "edge_type": edge_type if self.edge_types is None else None,
-            "edge_attr": edge_attr if self.edge_channels is None else None,
-        }
-        edge_type = edge_type if self.edge_types is not None else None
-        edge_attr = edge_attr if self.edge_channels is not None else None
-        if schedule is not None and not isinstance(schedule, LevelSchedule):
-            raise TypeError(
-                f"expected schedule as a LevelSchedule, got {type(schedule).__name__}; "
-                "build it from the batch with LevelSchedule.from_data(batch)"
-            )
-        check_same_device(
-            x=x,
-            edge_index=edge_index,
-            edge_type=edge_type,
-            edge_attr=edge_attr,
-            batch=batch,
-            schedule=None if schedule is None else schedule.order,
-            parameters=self._parameter,
-        )
-        self._check_features(x)
-        num_nodes = x.size(0)
-        # With a ready schedule on an accelerator, values are trusted: reading them would make
-        # the host wait for the device in every step.
-        may_read = x.device.type == "cpu" or schedule is None
-        if schedule is None:
-            if edge_index is None:
-                raise ValueError("expected edge_index or schedule, got neither")
-            schedule = LevelSchedule.from_edge_index(
-                edge_index, num_nodes, levels, reverse_levels, reverse=self.bidirectional
-            )
-        elif schedule.num_nodes != num_nodes:
-            raise ValueError(
-                f"expected features of all {schedule.num_nodes} nodes of the schedule, "
-                f"got {num_nodes} rows"
-            )
-        elif edge_index is not None and edge_index.shape[1:] != (schedule.num_edges,):
-            raise ValueError(
-                f"expected the schedule of this very graph, with {schedule.num_edges} edges, "
-                f"got edge_index of shape {list(edge_index.shape)} beside it"
-            )
-        elif self.bidirectional and schedule.num_directions == 1:
-            raise ValueError(
-                "expected a schedule with both directions for a bidirectional model, got one "
-                "with the forward direction alone; build it with reverse=True"
-            )
-        elif edge_index is not None and may_read:
-            _check_same_edges(edge_index, schedule)
-        if not self.bidirectional:
-            schedule = schedule.forward_only()
-        for name, given in unused.items():
-            if given is not None and given.shape[:1] != (schedule.num_edges,):
-                raise ValueError(
-                    f"expected {name} of the {schedule.num_edges} edges, or none, since the model "
-                    f"has no use for it; got shape {list(given.shape)}. If it was meant as "
-                    "another argument, pass that by name: batch=..."
-                )
-        self._check_edges(edge_type, edge_attr, schedule.num_edges, may_read)
-        if batch is None:
-            batch_size = 1 if batch_size is None else batch_size
-        elif may_read or batch_size is None:
-            batch_size = check_batch(batch, num_nodes, batch_size)
-            _check_edges_stay_inside(batch, schedule)
-        return _Graph(x, edge_type, edge_attr, batch, batch_size or 0, schedule)
-
-    def _check_features(self, x: Tensor) -> None:
-        if x.dim() != 2 or x.size(1) != self.in_channels:
-            raise ValueError(
-                f"expected node features of shape [num_nodes, {self.in_channels}], "
-                f"got {list(x.shape)}"
-            )
-        if not x.is_floating_point():
-            raise TypeError(
-                f"expected floating point node features, got {x.dtype}; embed or one-hot encode "
-                "categories, or convert with x.float()"
-            )
-        self._check_dtype("node features", x)
-
-    def _check_dtype(self, name: str, value: Tensor) -> None:
-        dtype = self._parameter.dtype
-        if value.dtype != dtype and not torch.is_autocast_enabled(value.device.type):
-            raise TypeError(
-                f"expected {name} of the model's dtype {dtype}, got {value.dtype}; convert either "
-                "with .to(dtype)"
-            )
-
-    def _check_edges(
-        self, edge_type: Tensor | None, edge_attr: Tensor | None, num_edges: int, may_read: bool
-    ) -> None:
-        if self.edge_types is not None:
-            if edge_type is None:
-                raise ValueError(
-                    f"expected edge_type, since the model has edge_types={self.edge_types}; "
-                    "got None"
-                )
-            if edge_type.dtype != torch.long or edge_type.shape != (num_edges,):
-                raise ValueError(
-                    f"expected edge_type of dtype torch.int64 and shape [{num_edges}], one per "
-                    f"edge, got {edge_type.dtype} and {list(edge_type.shape)}"
-                )
-            if may_read and num_edges and not torch.compiler.is_compiling():
-                low, high = (int(value) for value in edge_type.aminmax())
-                if low < 0 or high >= self.edge_types:
-                    raise ValueError(
-                        f"expected edge types from 0 to {self.edge_types} (exclusive), "
-                        f"got {low if low < 0 else high}"
-                    )
-        if self.edge_channels is not None:
-            if edge_attr is None or edge_attr.shape != (num_edges, self.edge_channels):
-                found = None if edge_attr is None else list(edge_attr.shape)
-                raise ValueError(
-                    f"expected edge_attr of shape [{num_edges}, {self.edge_channels}], got {found}"
-                )
-            self._check_dtype("edge_attr", edge_attr)
+    def _read(self, *arguments: Any) -> GraphInput:
+        return read_graph(self, *arguments)
 
     def extra_repr(self) -> str:
         return (
@@ -499,45 +353,4 @@ class DAGNN(nn.Module):
             f"readout_nodes={self.readout_nodes!r}, readout_layers={self.readout_layers!r}, "
             f"dropout={self.dropout}, backend={self.backend!r}, "
             f"path={'fused' if self.is_fused else 'reference'!r}"
-        )
-
-
-class _Graph(NamedTuple):
-    """Checked arguments of a call."""
-
-    x: Tensor  # [N, C]
-    edge_type: Tensor | None  # [E]
-    edge_attr: Tensor | None  # [E, edge_channels]
-    batch: Tensor | None  # [N]
-    batch_size: int
-    schedule: LevelSchedule
-
-
-def _check_same_edges(edge_index: Tensor, schedule: LevelSchedule) -> None:
-    """That a schedule was built from these very edges."""
-    if torch.compiler.is_compiling():
-        return
-    sweep = schedule.forward
-    target = torch.repeat_interleave(sweep.pred_ptr.diff(), output_size=sweep.num_edges)
-    edges = torch.stack([sweep.order[sweep.pred], sweep.order[target]])
-    if not torch.equal(edges, edge_index[:, sweep.pred_edge]):
-        raise ValueError(
-            "expected the schedule of this very graph, got one of other edges; build it anew with "
-            "LevelSchedule.from_edge_index (or remove a stale one from a Data: del data.schedule)"
-        )
-
-
-def _check_edges_stay_inside(batch: Tensor, schedule: LevelSchedule) -> None:
-    if torch.compiler.is_compiling():
-        return
-    sweep = schedule.forward
-    graph = batch[sweep.order]  # by position
-    target = torch.repeat_interleave(sweep.pred_ptr.diff(), output_size=sweep.num_edges)
-    crossing = graph[sweep.pred] != graph[target]
-    if bool(crossing.any()):
-        slot = int(crossing.nonzero()[0])
-        u, v = int(sweep.order[sweep.pred[slot]]), int(sweep.order[target[slot]])
-        raise ValueError(
-            f"expected edges inside one graph, got edge {u} -> {v} from graph {int(batch[u])} to "
-            f"graph {int(batch[v])}"
         )

@@ -1,0 +1,209 @@
+"""What a model is called with: checked, and in one form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from dagnn.graph.checks import check_batch, check_same_device
+from dagnn.graph.schedule import LevelSchedule
+
+if TYPE_CHECKING:
+    from dagnn.nn.dagnn import DAGNN
+
+__all__ = ["GraphInput", "read_graph"]
+
+
+class GraphInput(NamedTuple):
+    """Checked arguments of a call."""
+
+    x: Tensor  # [N, C]
+    edge_type: Tensor | None  # [E]
+    edge_attr: Tensor | None  # [E, edge_channels]
+    batch: Tensor | None  # [N]
+    batch_size: int
+    schedule: LevelSchedule
+
+
+def read_graph(
+    model: DAGNN,
+    x: Tensor | Data,
+    edge_index: Tensor | None,
+    edge_type: Tensor | None,
+    edge_attr: Tensor | None,
+    batch: Tensor | None,
+    schedule: LevelSchedule | None,
+    batch_size: int | None,
+) -> GraphInput:
+    """Check the arguments and bring them into one form."""
+    levels = reverse_levels = None
+    if isinstance(x, Data):
+        data = x
+        if edge_index is not None or edge_type is not None or edge_attr is not None:
+            raise ValueError(
+                "expected either a PyG Data or tensors, got a Data and edge tensors beside it"
+            )
+        x, edge_index, edge_type, edge_attr = (
+            data.get(name) for name in ("x", "edge_index", "edge_type", "edge_attr")
+        )
+        batch = data.get("batch") if batch is None else batch
+        if batch is not None and batch_size is None:
+            batch_size = getattr(data, "num_graphs", None)
+        levels, reverse_levels = data.get("level"), data.get("reverse_level")
+        schedule = data.get("schedule") if schedule is None else schedule
+        if x is None:
+            raise ValueError(
+                f"expected data.x with node features [num_nodes, {model.in_channels}], got None"
+            )
+    if not isinstance(x, Tensor):
+        raise TypeError(f"expected x as a torch.Tensor or a PyG Data, got {type(x).__name__}")
+    # A model uses the edge information it was made for and ignores the rest, unless that does
+    # not even fit the edges: then it was meant as another argument, such as batch.
+    unused = {
+        "edge_type": edge_type if model.edge_types is None else None,
+        "edge_attr": edge_attr if model.edge_channels is None else None,
+    }
+    edge_type = edge_type if model.edge_types is not None else None
+    edge_attr = edge_attr if model.edge_channels is not None else None
+    if schedule is not None and not isinstance(schedule, LevelSchedule):
+        raise TypeError(
+            f"expected schedule as a LevelSchedule, got {type(schedule).__name__}; "
+            "build it from the batch with LevelSchedule.from_data(batch)"
+        )
+    check_same_device(
+        x=x,
+        edge_index=edge_index,
+        edge_type=edge_type,
+        edge_attr=edge_attr,
+        batch=batch,
+        schedule=None if schedule is None else schedule.order,
+        parameters=model._parameter,
+    )
+    _check_features(model, x)
+    num_nodes = x.size(0)
+    # With a ready schedule on an accelerator, values are trusted: reading them would make
+    # the host wait for the device in every step.
+    may_read = x.device.type == "cpu" or schedule is None
+    if schedule is None:
+        if edge_index is None:
+            raise ValueError("expected edge_index or schedule, got neither")
+        schedule = LevelSchedule.from_edge_index(
+            edge_index, num_nodes, levels, reverse_levels, reverse=model.bidirectional
+        )
+    elif schedule.num_nodes != num_nodes:
+        raise ValueError(
+            f"expected features of all {schedule.num_nodes} nodes of the schedule, "
+            f"got {num_nodes} rows"
+        )
+    elif edge_index is not None and edge_index.shape[1:] != (schedule.num_edges,):
+        raise ValueError(
+            f"expected the schedule of this very graph, with {schedule.num_edges} edges, "
+            f"got edge_index of shape {list(edge_index.shape)} beside it"
+        )
+    elif model.bidirectional and schedule.num_directions == 1:
+        raise ValueError(
+            "expected a schedule with both directions for a bidirectional model, got one "
+            "with the forward direction alone; build it with reverse=True"
+        )
+    elif edge_index is not None and may_read:
+        _check_same_edges(edge_index, schedule)
+    if not model.bidirectional:
+        schedule = schedule.forward_only()
+    for name, given in unused.items():
+        if given is not None and given.shape[:1] != (schedule.num_edges,):
+            raise ValueError(
+                f"expected {name} of the {schedule.num_edges} edges, or none, since the model "
+                f"has no use for it; got shape {list(given.shape)}. If it was meant as "
+                "another argument, pass that by name: batch=..."
+            )
+    _check_edges(model, edge_type, edge_attr, schedule.num_edges, may_read)
+    if batch is None:
+        batch_size = 1 if batch_size is None else batch_size
+    elif may_read or batch_size is None:
+        batch_size = check_batch(batch, num_nodes, batch_size)
+        _check_edges_stay_inside(batch, schedule)
+    return GraphInput(x, edge_type, edge_attr, batch, batch_size or 0, schedule)
+
+
+def _check_features(model: DAGNN, x: Tensor) -> None:
+    if x.dim() != 2 or x.size(1) != model.in_channels:
+        raise ValueError(
+            f"expected node features of shape [num_nodes, {model.in_channels}], got {list(x.shape)}"
+        )
+    if not x.is_floating_point():
+        raise TypeError(
+            f"expected floating point node features, got {x.dtype}; embed or one-hot encode "
+            "categories, or convert with x.float()"
+        )
+    _check_dtype(model, "node features", x)
+
+
+def _check_dtype(model: DAGNN, name: str, value: Tensor) -> None:
+    dtype = model._parameter.dtype
+    if value.dtype != dtype and not torch.is_autocast_enabled(value.device.type):
+        raise TypeError(
+            f"expected {name} of the model's dtype {dtype}, got {value.dtype}; convert either "
+            "with .to(dtype)"
+        )
+
+
+def _check_edges(
+    model: DAGNN, edge_type: Tensor | None, edge_attr: Tensor | None, num_edges: int, may_read: bool
+) -> None:
+    if model.edge_types is not None:
+        if edge_type is None:
+            raise ValueError(
+                f"expected edge_type, since the model has edge_types={model.edge_types}; got None"
+            )
+        if edge_type.dtype != torch.long or edge_type.shape != (num_edges,):
+            raise ValueError(
+                f"expected edge_type of dtype torch.int64 and shape [{num_edges}], one per "
+                f"edge, got {edge_type.dtype} and {list(edge_type.shape)}"
+            )
+        if may_read and num_edges and not torch.compiler.is_compiling():
+            low, high = (int(value) for value in edge_type.aminmax())
+            if low < 0 or high >= model.edge_types:
+                raise ValueError(
+                    f"expected edge types from 0 to {model.edge_types} (exclusive), "
+                    f"got {low if low < 0 else high}"
+                )
+    if model.edge_channels is not None:
+        if edge_attr is None or edge_attr.shape != (num_edges, model.edge_channels):
+            found = None if edge_attr is None else list(edge_attr.shape)
+            raise ValueError(
+                f"expected edge_attr of shape [{num_edges}, {model.edge_channels}], got {found}"
+            )
+        _check_dtype(model, "edge_attr", edge_attr)
+
+
+def _check_same_edges(edge_index: Tensor, schedule: LevelSchedule) -> None:
+    """That a schedule was built from these very edges."""
+    if torch.compiler.is_compiling():
+        return
+    sweep = schedule.forward
+    target = torch.repeat_interleave(sweep.pred_ptr.diff(), output_size=sweep.num_edges)
+    edges = torch.stack([sweep.order[sweep.pred], sweep.order[target]])
+    if not torch.equal(edges, edge_index[:, sweep.pred_edge]):
+        raise ValueError(
+            "expected the schedule of this very graph, got one of other edges; build it anew with "
+            "LevelSchedule.from_edge_index (or remove a stale one from a Data: del data.schedule)"
+        )
+
+
+def _check_edges_stay_inside(batch: Tensor, schedule: LevelSchedule) -> None:
+    if torch.compiler.is_compiling():
+        return
+    sweep = schedule.forward
+    graph = batch[sweep.order]  # by position
+    target = torch.repeat_interleave(sweep.pred_ptr.diff(), output_size=sweep.num_edges)
+    crossing = graph[sweep.pred] != graph[target]
+    if bool(crossing.any()):
+        slot = int(crossing.nonzero()[0])
+        u, v = int(sweep.order[sweep.pred[slot]]), int(sweep.order[target[slot]])
+        raise ValueError(
+            f"expected edges inside one graph, got edge {u} -> {v} from graph {int(batch[u])} to "
+            f"graph {int(batch[v])}"
+        )
