@@ -10,7 +10,7 @@ import typer
 from dagnn.cli.app import train
 from dagnn.cli.choices import Devices, NumNodes, Precision, Preset
 from dagnn.cli.console import print_json, results
-from dagnn.cli.given_paths import DATA_FILE, find_corpus
+from dagnn.cli.given_paths import find_corpus
 
 if TYPE_CHECKING:
     from dagnn.tasks.code_protocol import CodeRun
@@ -247,10 +247,10 @@ def _train(
     from functools import lru_cache
 
     from dagnn.datasets.code_dataset import CodeDataset, load_code_dataset
+    from dagnn.datasets.training_data import keep_training_data
     from dagnn.tasks.code_protocol import LEARNING_RATES
     from dagnn.tasks.code_training import repeat, sweep
     from dagnn.tasks.simple_baselines import simple_baselines
-    from dagnn.training import write_json
     from dagnn.training.processes import is_first, leave
 
     @lru_cache(maxsize=1)
@@ -266,7 +266,7 @@ def _train(
     if not is_first():
         leave()
     for seed in seeds:
-        write_json(folder / f"seed{seed}" / DATA_FILE, {"path": str(source.absolute())})
+        keep_training_data(folder / f"seed{seed}", source)
     data = load(run.edges, run.train_share)
     summary["baselines"] = simple_baselines(run.task, data.valid, data.test, data.vocabulary)
     if scores:
