@@ -63,7 +63,10 @@ OutOption = Annotated[
     ),
 ]  # fmt: skip
 SeedOption = Annotated[int, typer.Option(min=0, help="Of weights, order and noise.")]
-EpochsOption = Annotated[int | None, typer.Option(min=1, rich_help_panel=SETTINGS)]
+EpochsOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="More let a finished run go on.", rich_help_panel=SETTINGS),
+]
 BatchOption = Annotated[int | None, typer.Option("--batch-size", min=1, rich_help_panel=SETTINGS)]
 RateOption = Annotated[
     float | None,

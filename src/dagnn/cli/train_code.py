@@ -48,7 +48,10 @@ Sweep = Annotated[
     bool, typer.Option("--sweep", help="Find the learning rate on 15% of the training data first.")
 ]
 Rate = Annotated[float | None, typer.Option("--learning-rate", help="Of Adam.", show_default=False)]
-Epochs = Annotated[int | None, typer.Option(min=1, help="At most.", show_default=False)]
+Epochs = Annotated[
+    int | None,
+    typer.Option(min=1, help="At most; more let a finished run go on.", show_default=False),
+]
 Share = Annotated[float | None, typer.Option(help="Of the training split.", show_default=False)]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Functions.", show_default=False)]
 PrecisionOption = Annotated[Precision, typer.Option(help="tf32 or bf16 for speed on a GPU.")]
