@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from dagnn.cli import app
 from dagnn.datasets.architectures import parse_architectures, valid_architectures
+from dagnn.training import read_checkpoint
 
 ROW = "[[{}], [4, 0], [5, 0, 0], [0, 1, 1, 1], [{}, 1, 1, 1, 1], [3, 0, 0, 0, 0, 1]], 0.73\n"
 TINY = ("--epochs", "1", "--hidden", "6", "--latent", "3", "--device", "cpu", "--quiet")
@@ -50,6 +53,24 @@ def test_train_and_sample_architectures(na: Path, tmp_path: Path) -> None:
     result = run("sample", out / "last.ckpt", "-n", 3, "--plot", "--out", picture)
     assert "of 3 graphs are valid" in result.stderr
     assert "<svg" in picture.read_text()
+
+
+def test_a_finished_run_is_made_longer(bn: Path, tmp_path: Path) -> None:
+    def train(out: str, epochs: int) -> dict[str, Any]:
+        options = ("--data", bn, "--out", tmp_path / out, *TINY, "--epochs", epochs, "--json")
+        return json.loads(run("train", "bn", *options).stdout)  # type: ignore[no-any-return]
+
+    train("longer", 1)
+    longer, whole = train("longer", 3), train("whole", 3)
+    for name in ("config", "metrics"):
+        assert longer[name] == whole[name]
+    one, other = (
+        read_checkpoint(tmp_path / out / "last.ckpt")["state_dict"] for out in ("longer", "whole")
+    )
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    with pytest.raises(ValueError, match=r"fit\.epochs is 3 there and 2 here.* more epochs"):
+        train("longer", 2)
 
 
 def test_valid_samples_are_rows(na: Path, tmp_path: Path) -> None:

@@ -57,6 +57,42 @@ def test_score_then_predict(
     assert words.startswith(f"{first['accuracy']:.4f} ± {first['std']:.4f}  90 %: {low:.4f} to")
 
 
+def test_the_graphs_of_the_training_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they were, or by their name in the folder of data, and never others."""
+    data, elsewhere, out = tmp_path / "my.txt", tmp_path / "elsewhere", tmp_path / "run"
+    write_architectures(data, 100)
+    monkeypatch.chdir(tmp_path)
+    run("train", "na", "--data", "my.txt", "--out", out, *TINY)
+    config = (out / "config.json").read_text()
+    assert str(tmp_path) not in config  # where the data lie is no part of what the run is
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("DAGNN_DATA", str(elsewhere))
+    score = ("score", out, "--seeds", 1, "--json")
+
+    def used() -> str:
+        result = run(*score)
+        assert json.loads(result.stdout)["data"]["as_in_training"]
+        return "".join(result.stderr.split())
+
+    assert f"withthegraphsof{data}" in used()
+    write_architectures(elsewhere / "final_structures6.txt", 100, seed=1)
+    assert f"withthegraphsof{data}" in used()
+    moved = data.rename(elsewhere / "my.txt")
+    assert f"withthegraphsof{moved}" in used()
+    write_architectures(moved, 100, seed=2)
+    wanted = (
+        r"expected the graphs that .*run was trained on \(my\.txt, SHA-256 [0-9a-f]{64}\), but "
+        r"\S*my\.txt is not there, \S*elsewhere/my\.txt holds others, "
+        r"\S*final_structures6\.txt holds others; give --data"
+    )
+    for command in (score, ("search", "na", out)):
+        with pytest.raises(ValueError, match=wanted):
+            run(*command)
+
+
 def test_no_number_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     """On 80 columns, which is what a pipe has."""
     wide = {"mean": 1234.5678, "std": 1234.5678}

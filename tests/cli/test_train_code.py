@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from dagnn.cli import app
+from dagnn.training import read_checkpoint
 from tests.tasks.small_code import functions, write_parquet
 
 SMALL = ["--epochs", "1", "--channels", "8", "--batch-size", "16", "--device", "cpu"]
@@ -50,6 +52,22 @@ def test_repeating_a_finished_run_says_so(corpus: Path, checkpoint: Path) -> Non
     again = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)
     assert again.stderr == f"{checkpoint.parent} was finished already (epochs: 1)\n"
     assert f"Best weights: {checkpoint}" in again.stdout
+
+
+def test_a_finished_run_is_made_longer(corpus: Path, tmp_path: Path) -> None:
+    def train(out: str, epochs: int) -> Path:
+        words = ("--data", corpus, "--out", tmp_path / out, *SMALL, "--epochs", epochs)
+        run("train", "lp", *words)
+        return tmp_path / out / "seed0"
+
+    train("longer", 1)
+    longer, whole = train("longer", 3), train("whole", 3)
+    for file in ("best.ckpt", "last.ckpt"):
+        one, other = (read_checkpoint(folder / file)["state_dict"] for folder in (longer, whole))
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    records = [json.loads((folder / "record.json").read_text()) for folder in (longer, whole)]
+    assert records[0]["config"] == records[1]["config"]
 
 
 def test_train_lp_with_ablations(corpus: Path, tmp_path: Path) -> None:

@@ -382,12 +382,11 @@ def test_one_row_is_the_graphs_also_where_it_has_one_edge() -> None:
 
 def test_kinds_can_be_told() -> None:
     graphs = [path_graph(3, x=torch.ones(3, 1), y=torch.arange(3.0) + i) for i in range(9)]
-    padded = [
-        FlatGraphs.from_data_list(graphs, kinds=kinds).batch(range(9), padded=True)
-        for kinds in (None, {"y": "node"}, {"y": "ragged"})
-    ]
-    assert ["y" in batch for batch in padded] == [True, True, False]
-    assert len(padded[0].y) == len(padded[1].y) == padded[0].num_nodes
+    for kinds in (None, {"y": "node"}):
+        padded = FlatGraphs.from_data_list(graphs, kinds=kinds).batch(range(9), padded=True)
+        assert len(padded.y) == padded.num_nodes
+    with pytest.raises(ValueError, match="got 'y' with a number of rows of its own"):
+        FlatGraphs.from_data_list(graphs, kinds={"y": "ragged"}).batch(range(9), padded=True)
     for kinds, match in (
         ({"y": "graph"}, r"expected a kind of 'y' .*\(node, ragged\), got 'graph'"),
         ({"z": "node"}, "expected kinds of attributes of the graphs, got one of 'z'"),
@@ -538,3 +537,23 @@ def test_pointers_of_attributes() -> None:
     assert flat.pointer("words").tolist() == [0, 0, 4]
     with pytest.raises(KeyError, match="expected one of x, words"):
         flat.pointer("y")
+
+
+def test_without_some_attributes(tmp_path: Path) -> None:
+    flat = FlatGraphs(
+        torch.tensor([0, 2, 4]),
+        torch.tensor([0, 1, 1]),
+        torch.tensor([[0], [1]]),
+        node={"x": torch.zeros(4, 1)},
+        graph={"y": torch.tensor([5, 6])},
+        ragged={"words": (torch.tensor([0, 0, 4]), torch.arange(4))},
+    )
+    rest = flat.without("words", "x")
+    assert rest.keys() == ["y"]
+    assert rest[1].num_nodes == 2  # which neither features nor edges tell
+    assert rest.select([1, 0]).batch([1, 0]).y.tolist() == [5, 6]
+    rest.save(tmp_path / "rest")
+    assert FlatGraphs.load(tmp_path / "rest").keys() == ["y"]
+    assert flat.keys() == ["x", "y", "words"]
+    with pytest.raises(KeyError, match="expected one of x, y, words, got 'z'"):
+        flat.without("z")

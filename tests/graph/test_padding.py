@@ -33,7 +33,6 @@ def data_set(shapes: list[Data]) -> FlatGraphs:
                 edge_index=shape.edge_index,
                 edge_type=torch.randint(2, (e,), generator=generator),
                 y=torch.tensor([float(i)]),
-                words=torch.arange(30 + i),  # as many as nothing else
                 parent_index=torch.arange(n).clamp(min=1) - 1,
             )
         )
@@ -87,7 +86,6 @@ def test_structure(some: list[Data]) -> None:
     assert degrees.max() <= -(-(padded.num_edges - edges) // half)
     with pytest.raises(RuntimeError, match="not created via"):
         padded.to_data_list()
-    assert "words" not in padded
     # Its levels are levels of all its edges.
     longest_path_length(padded.edge_index, padded.num_nodes)
     assert (padded.level[padded.edge_index[0]] < padded.level[padded.edge_index[1]]).all()
@@ -180,6 +178,21 @@ def test_graphs_without_edges_are_refused() -> None:
     lone = FlatGraphs.from_data_list([Data(edge_index=torch.empty(2, 0).long(), num_nodes=1)])
     with pytest.raises(ValueError, match="expected graphs with edges"):
         lone.batch([0], padded=True)
+
+
+def test_ragged_attributes_are_refused_and_not_lost() -> None:
+    graphs = [
+        Data(x=torch.ones(3, 1), edge_index=PATH.edge_index, words=torch.arange(words))
+        for words in (5, 4)
+    ]
+    flat = FlatGraphs.from_data_list(graphs)
+    assert flat.batch([0, 1]).words.tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3]
+    wanted = r"expected attributes of nodes, edges or graphs .* got 'words' .* \.without\('words'\)"
+    with pytest.raises(ValueError, match=wanted):
+        flat.batch([0, 1], padded=True)
+    with pytest.raises(ValueError, match=wanted):
+        next(iter(FlatLoader(flat, 2, padded=True, prefetch=1)))
+    assert "x" in flat.without("words").batch([0, 1], padded=True)
 
 
 def room_of(batch: Data) -> object:

@@ -10,6 +10,7 @@ import signal
 import time
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -91,6 +92,74 @@ def test_another_config_is_refused_with_the_difference(whole: Path) -> None:
         train(whole, seed=2)
     with pytest.raises(ValueError, match=r"extra is None there and 'x' here"):
         train(whole, config={"model": {"name": "toy", "layers": 2}, "extra": "x"})
+
+
+def assert_same_run(folder: Path, other: Path) -> None:
+    """In all but the time it took."""
+    for name in ("last.ckpt", "best.ckpt"):
+        assert_same(weights(folder, name), weights(other, name))
+    adam, others = (
+        read_checkpoint(each / "last.ckpt")["optimizer_states"][0]["state"]
+        for each in (folder, other)
+    )
+    for index, moments in adam.items():
+        assert_same(moments, others[index])
+    untimed = {"train_seconds": 0, "seconds": 0}
+    rows, expected = (
+        [json.loads(line) | untimed for line in (each / "metrics.jsonl").read_text().splitlines()]
+        for each in (folder, other)
+    )
+    assert rows == expected
+    assert (folder / "config.json").read_bytes() == (other / "config.json").read_bytes()
+
+
+# "epochs" of those who call stand in their own config, too.
+def of_epochs(epochs: int, **changes: Any) -> dict[str, Any]:
+    config = {"epochs": epochs, "run": {"epochs": epochs}, "warmup": {"epochs": 1}}
+    return {"epochs": epochs, "config": config, **changes}
+
+
+@pytest.mark.parametrize("plateau", [None, Plateau(0, 0.5)])
+def test_a_finished_run_is_made_longer(plateau: Plateau | None, tmp_path: Path) -> None:
+    options = {"plateau": plateau, "patience": None}
+    whole, longer = tmp_path / "whole", tmp_path / "longer"
+    train(whole, **of_epochs(5, **options))
+    assert train(longer, **of_epochs(2, **options)).finished == "all 2 epochs"
+    for epochs in (3, 5):  # more than once
+        assert train(longer, **of_epochs(epochs, **options)).finished == f"all {epochs} epochs"
+    assert_same_run(longer, whole)
+    with pytest.raises(ValueError, match=r"fit\.epochs is 5 there and 4 here.* more epochs$"):
+        train(longer, **of_epochs(4, **options))
+    with pytest.raises(ValueError, match=r"config: fit\.seed is 1 there and 2 here\. Choose"):
+        train(longer, **of_epochs(6, **options, seed=2))
+    another = of_epochs(6, **options)
+    another["config"]["warmup"]["epochs"] = 6
+    with pytest.raises(ValueError, match=r"config: warmup\.epochs is 1 there and 6 here\. Choose"):
+        train(longer, **another)
+    assert_same_run(longer, whole)  # what was refused has changed nothing
+
+
+def test_longer_than_patience_allows(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A run whose last epoch is also the one at which it would have stopped."""
+    options = {"monitor": "learning_rate", "mode": "max", "patience": 2, "plateau": None}
+    assert len(train(tmp_path, epochs=3, **options).history) == 3
+    before = (tmp_path / "last.ckpt").read_bytes()
+    result = train(tmp_path, epochs=9, **options, progress=True)
+    assert result.finished == "no better learning_rate for 2 epochs"
+    assert "finished already (epochs: 3): no better" in capfd.readouterr().err
+    assert (tmp_path / "last.ckpt").read_bytes() == before
+
+
+def test_a_module_with_a_scheduler_is_not_made_longer(tmp_path: Path) -> None:
+    class Scheduled(Toy):
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
+            return [optimizer], [torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 2)]
+
+    train(tmp_path, Scheduled(), epochs=2, plateau=None)
+    with pytest.raises(ValueError, match=r"expected 2 epochs, .* got 4: its module has a sched"):
+        train(tmp_path, Scheduled(), epochs=4, plateau=None)
+    assert train(tmp_path, Scheduled(), epochs=2, plateau=None).finished == "all 2 epochs"
 
 
 def test_a_run_without_a_checkpoint_does_not_keep_its_folder(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from dagnn.autoencoders.latent_scoring import Z90
 from dagnn.autoencoders.sparse_gp import CollapsedGP
 from dagnn.training.checkpoints import write_atomically
 
-__all__ = ["LatentPredictor", "Prediction", "file_digest"]
+__all__ = ["LatentPredictor", "Prediction"]
 
 FORMAT = "dagnn latent predictor 1"
 
@@ -99,9 +98,3 @@ class LatentPredictor:
 def _sizes(tensors: Mapping[str, Tensor]) -> tuple[int, int, int]:
     seeds, inducing, channels = tensors["inducing"].shape
     return seeds, channels, inducing
-
-
-def file_digest(path: str | os.PathLike[str]) -> str:
-    """The SHA-256 of a file, to tell whether it has changed."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

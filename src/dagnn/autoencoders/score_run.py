@@ -15,9 +15,9 @@ from torch import Tensor
 
 from dagnn.autoencoders.fitting import load_autoencoder
 from dagnn.autoencoders.latent_plot import check_picture, draw_latent
-from dagnn.autoencoders.latent_predictor import LatentPredictor, Prediction, file_digest
+from dagnn.autoencoders.latent_predictor import LatentPredictor, Prediction
 from dagnn.autoencoders.latent_scoring import KINDS, prediction_measures, score_latent
-from dagnn.autoencoders.task_data import default_file, load_task
+from dagnn.autoencoders.task_data import file_digest, load_task, training_file
 from dagnn.autoencoders.vae import DagVAE
 from dagnn.datasets.small_dags import SmallDags
 from dagnn.training import find_checkpoint, run_record, write_json
@@ -87,7 +87,7 @@ def score_run(
     Args:
         checkpoint: A checkpoint of :func:`dagnn.autoencoders.fitting.fit_autoencoder`, or a run's
             folder, whose ``last.ckpt`` is meant.
-        data: The file of graphs; by default the task's in ``$DAGNN_DATA`` or ``data``.
+        data: The file of graphs; by default that of the run (see :func:`training_file`).
         kinds: See :func:`dagnn.autoencoders.latent_scoring.score_latent`.
         preset: See :func:`process_options`.
         seeds: The number of seeds; by default the preset's.
@@ -107,7 +107,9 @@ def score_run(
     task = config["autoencoder"]["task"]
     options = {kind: process_options(kind, preset, task) for kind in kinds}
     seeds = seeds or PRESETS[preset]["seeds"]
-    file = data or default_file(task)
+    file = data or training_file(path.parent, config)
+    if data is None:
+        tell(f"with the graphs of {file}")
     found = load_task(task, file)
     _check_sizes(found.train, config, file)
     start = time.perf_counter()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-__all__ = ["DATA_FILE", "check_run", "find_corpus", "model_and_sources"]
+from dagnn.datasets.training_data import training_data
 
-DATA_FILE = "data.json"  # in a run's folder; where data lie is no part of what the run is
+__all__ = ["check_run", "find_corpus", "model_and_sources"]
 
 
 def check_run(path: Path) -> None:
@@ -31,7 +30,7 @@ def find_corpus(given: Path | None, run: Path | None = None) -> Path:
     """
     if given is not None:
         path, got = given, f"got {given}, which is not there"
-    elif run is not None and (known := _training_data(run)) is not None:
+    elif run is not None and (known := training_data(run)) is not None:
         path, got = known, f"but {known}, which the run was trained on, is not there; give --data"
     else:
         path = Path("corpus")
@@ -42,15 +41,6 @@ def find_corpus(given: Path | None, run: Path | None = None) -> Path:
             "`dagnn data get code2`"
         )
     return path
-
-
-def _training_data(run: Path) -> Path | None:
-    folder = run if run.is_dir() else run.parent
-    file = folder / DATA_FILE
-    files = [file] if file.exists() else list(folder.glob(f"*/{DATA_FILE}"))
-    if len(files) != 1:
-        return None
-    return Path(json.loads(files[0].read_text(encoding="utf-8"))["path"])
 
 
 def model_and_sources(paths: list[str], checkpoint: Path | None) -> tuple[Path | None, list[str]]:

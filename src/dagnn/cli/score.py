@@ -31,7 +31,7 @@ def score(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The graphs that the run was trained on; by default the file of its task in "
+            help="The graphs that the run was trained on; by default found where they were, or in "
             "$DAGNN_DATA or data/.",
             show_default=False,
         ),
@@ -85,7 +85,7 @@ def score(
         seeds=seeds,
         plot=plot,
         device=device.value,
-        tell=lambda words: messages.print(words, style="dim", highlight=False),
+        tell=lambda words: messages.print(words, style="dim", markup=False, highlight=False),
     )
     if not record["data"]["as_in_training"]:
         messages.print(

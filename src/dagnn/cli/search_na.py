@@ -29,7 +29,7 @@ def na(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Architectures with accuracies; by default the file in $DAGNN_DATA or data/.",
+            help="Architectures with accuracies; by default what the run was trained on.",
             show_default=False,
         ),
     ] = None,
@@ -57,7 +57,7 @@ def na(
     import torch
 
     from dagnn.autoencoders.fitting import load_autoencoder
-    from dagnn.autoencoders.task_data import default_file, load_task
+    from dagnn.autoencoders.task_data import load_task, training_file
     from dagnn.datasets.architectures import load_architectures
     from dagnn.search.architectures import search_architectures
     from dagnn.search.latent_search import SearchSettings
@@ -70,7 +70,8 @@ def na(
     model, config = load_autoencoder(path, place)
     if config["autoencoder"]["task"] != "na":
         raise ValueError(f"expected an autoencoder of architectures in {path}, got another task's")
-    file = data or default_file("na")
+    file = data or training_file(path.parent, config)
+    messages.print(f"with the graphs of {file}", style="dim", markup=False, highlight=False)
     train = load_task("na", file).train
     settings = SearchSettings(
         rounds=rounds, batch=batch, decodings=decodings, starts=max(500, 2 * batch), seed=seed

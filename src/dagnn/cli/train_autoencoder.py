@@ -63,7 +63,10 @@ OutOption = Annotated[
     ),
 ]  # fmt: skip
 SeedOption = Annotated[int, typer.Option(min=0, help="Of weights, order and noise.")]
-EpochsOption = Annotated[int | None, typer.Option(min=1, rich_help_panel=SETTINGS)]
+EpochsOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="More let a finished run go on.", rich_help_panel=SETTINGS),
+]
 BatchOption = Annotated[int | None, typer.Option("--batch-size", min=1, rich_help_panel=SETTINGS)]
 RateOption = Annotated[
     float | None,
@@ -232,6 +235,7 @@ def _train(
     from dagnn.autoencoders.fitting import fit_autoencoder
     from dagnn.autoencoders.quality import measure_quality
     from dagnn.autoencoders.task_data import default_file, load_task
+    from dagnn.datasets.training_data import keep_training_data
     from dagnn.training import run_record, write_json
     from dagnn.training.fit import accelerator
     from dagnn.training.processes import is_first, join, leave
@@ -256,6 +260,7 @@ def _train(
     )
     if not is_first():
         leave()
+    keep_training_data(folder, path)
     last = run.history[-1]
     metrics: dict[str, Any] = {"loss": last["loss"], "epochs": len(run.history)}
     if with_quality:

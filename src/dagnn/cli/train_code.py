@@ -10,7 +10,7 @@ import typer
 from dagnn.cli.app import train
 from dagnn.cli.choices import Devices, NumNodes, Precision, Preset
 from dagnn.cli.console import print_json, results
-from dagnn.cli.given_paths import DATA_FILE, find_corpus
+from dagnn.cli.given_paths import find_corpus
 
 if TYPE_CHECKING:
     from dagnn.tasks.code_protocol import CodeRun
@@ -48,7 +48,10 @@ Sweep = Annotated[
     bool, typer.Option("--sweep", help="Find the learning rate on 15% of the training data first.")
 ]
 Rate = Annotated[float | None, typer.Option("--learning-rate", help="Of Adam.", show_default=False)]
-Epochs = Annotated[int | None, typer.Option(min=1, help="At most.", show_default=False)]
+Epochs = Annotated[
+    int | None,
+    typer.Option(min=1, help="At most; more let a finished run go on.", show_default=False),
+]
 Share = Annotated[float | None, typer.Option(help="Of the training split.", show_default=False)]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Functions.", show_default=False)]
 PrecisionOption = Annotated[Precision, typer.Option(help="tf32 or bf16 for speed on a GPU.")]
@@ -247,10 +250,10 @@ def _train(
     from functools import lru_cache
 
     from dagnn.datasets.code_dataset import CodeDataset, load_code_dataset
+    from dagnn.datasets.training_data import keep_training_data
     from dagnn.tasks.code_protocol import LEARNING_RATES
     from dagnn.tasks.code_training import repeat, sweep
     from dagnn.tasks.simple_baselines import simple_baselines
-    from dagnn.training import write_json
     from dagnn.training.processes import is_first, leave
 
     @lru_cache(maxsize=1)
@@ -266,7 +269,7 @@ def _train(
     if not is_first():
         leave()
     for seed in seeds:
-        write_json(folder / f"seed{seed}" / DATA_FILE, {"path": str(source.absolute())})
+        keep_training_data(folder / f"seed{seed}", source)
     data = load(run.edges, run.train_share)
     summary["baselines"] = simple_baselines(run.task, data.valid, data.test, data.vocabulary)
     if scores:

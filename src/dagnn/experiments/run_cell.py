@@ -17,9 +17,8 @@ import numpy as np
 import torch
 
 from dagnn.autoencoders.fitting import AutoencoderConfig, fit_autoencoder
-from dagnn.autoencoders.latent_predictor import file_digest
 from dagnn.autoencoders.score_run import distinct_graphs, latent_points, score_points
-from dagnn.autoencoders.task_data import TaskData, load_task
+from dagnn.autoencoders.task_data import TaskData, file_digest, load_task
 from dagnn.autoencoders.vae import DagVAE
 from dagnn.bayesnet.table import read_table
 from dagnn.datasets.code_dataset import CodeDataset, load_code_dataset

@@ -202,6 +202,19 @@ class FlatGraphs:
             )
         )
 
+    def without(self, *names: str) -> FlatGraphs:
+        """The same graphs without some of their attributes."""
+        for name in names:
+            self.column(name)  # that it is there
+        tables = self._tables
+        columns = {name: c for name, c in tables.columns.items() if name not in names}
+        gone = {tables.columns[name].kind for name in names if tables.columns[name].is_ragged}
+        pointers = {kind: p for kind, p in tables.pointers.items() if kind not in gone}
+        store = tables.store_num_nodes or "x" in names
+        return self._with(
+            replace(tables, columns=columns, pointers=pointers, store_num_nodes=store)
+        )
+
     def to(self, device: torch.device | str) -> FlatGraphs:
         """The same graphs with their attributes on a device, where batches are then made.
 
@@ -231,7 +244,7 @@ class FlatGraphs:
             device: Where the batch shall be; by default where the attributes are.
             padded: Whether to add one more graph, a filler, so that there are few different sizes
                 of batches (see :mod:`dagnn.graph.padding`). Attributes of graphs have no row for
-                it, and ragged attributes are left out.
+                it, and ragged attributes, whose sizes would be as many as ever, are refused.
         """
         return self.batch_and_buffers(indices, schedule, device, padded)[0]
 
@@ -252,6 +265,13 @@ class FlatGraphs:
         if padded and not self.num_edges:
             raise ValueError(
                 "expected graphs with edges to pad their batches, got none; use padded=False"
+            )
+        if padded and (ragged := [n for n, c in self._tables.columns.items() if c.is_ragged]):
+            raise ValueError(
+                f"expected attributes of nodes, edges or graphs in padded batches, got "
+                f"{ragged[0]!r} with a number of rows of its own; leave it behind with "
+                f".without({', '.join(map(repr, ragged))}), give graphs a single row [1, …] of it, "
+                "or use padded=False"
             )
         return cut_batch(self._tables, self._check_indices(indices), schedule, device, padded)
 

@@ -32,8 +32,12 @@ class Column(NamedTuple):
     """An attribute of all graphs."""
 
     values: Tensor
-    kind: str  # "node", "edge" or "graph", or the attribute's own name: whose pointers it follows
+    kind: str  # "node", "edge" or "graph", or one of its own: whose pointers it follows
     dim: int  # along which the rows of the graphs follow each other
+
+    @property
+    def is_ragged(self) -> bool:
+        return self.kind not in ("node", "edge", "graph")
 
 
 @dataclass
@@ -72,8 +76,6 @@ def cut_batch(
 ) -> tuple[Batch, list[Tensor]]:
     """Some graphs side by side, and the tensors that own the memory behind them."""
     columns = tables.columns
-    if padded:  # only attributes whose sizes follow from the batch's
-        columns = {name: c for name, c in columns.items() if c.kind in ("node", "edge", "graph")}
     kinds = dict.fromkeys(["node", "edge", *(column.kind for column in columns.values())])
     starts = {kind: compiled.batch_pointer(tables.pointers[kind], graphs) for kind in kinds}
     room = Room(

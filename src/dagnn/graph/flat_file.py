@@ -38,11 +38,10 @@ def write_tensors(
         "edge_index": tables.edges,
         "levels": tables.levels,
     }
-    for name, (values, kind, _) in tables.columns.items():
-        if kind in ("node", "edge", "graph"):
-            tensors[f"{kind}/{name}"] = values
-        else:
-            tensors[f"ragged/{name}"], tensors[f"pointer/{name}"] = values, pointers[kind]
+    for name, column in tables.columns.items():
+        if column.is_ragged:
+            tensors[f"pointer/{name}"] = pointers[column.kind]
+        tensors[f"{'ragged' if column.is_ragged else column.kind}/{name}"] = column.values
     header = {
         "format": FORMAT,
         "version": VERSION,

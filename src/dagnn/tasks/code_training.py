@@ -89,7 +89,9 @@ def train_code(
             "expected a GPU for the precision 'tf32', which its matrix units have, got the CPU; "
             "use '32'"
         )
-    train = _resident(_sample(data.train, run.train_limit, run.seed), where)
+    # Whole names are for metrics alone, and padded batches have no place for them.
+    train = data.train.without("name_tokens")
+    train = _resident(_sample(train, run.train_limit, run.seed), where)
     valid = _resident(_sample(data.valid, run.valid_limit, run.seed), where)
     module = _make_task(run, data)
     captured = _captures(run, module, where, devices * num_nodes)

@@ -78,7 +78,6 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         self.display = display
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None  # the row of the best epoch
-        self.finished = ""  # why
         self._losses = EpochLosses()
         self._scheduler: ReduceLROnPlateau | None = None
         self._scheduler_state: dict[str, Any] | None = None
@@ -91,7 +90,6 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         return {
             "history": self.history,
             "best": self.best,
-            "finished": self.finished,
             "losses": self._losses.read(),
             "scheduler": None if self._scheduler is None else self._scheduler.state_dict(),
             "elapsed": self._seconds(),
@@ -99,10 +97,20 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history, self.best = state_dict["history"], state_dict["best"]
-        self.finished = state_dict["finished"]
         self._losses.restore(state_dict["losses"])
         self._scheduler_state = state_dict["scheduler"]
         self._elapsed = state_dict["elapsed"]
+
+    @property
+    def finished(self) -> str:
+        """Why the run is over; empty if it is not. Never stored, so that a run can be made longer,
+        but none that one of so many epochs from the start would have stopped before."""
+        if self.best is None:
+            return ""
+        epoch = self.history[-1]["epoch"]
+        if self.patience is not None and epoch - self.best["epoch"] >= self.patience:
+            return f"no better {self.monitor} for {self.patience} epochs"
+        return f"all {self.epochs} epochs" if epoch + 1 >= self.epochs else ""
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -244,14 +252,10 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
 
     def _decide(self, trainer: Trainer, row: dict[str, Any]) -> None:
         """Lower the learning rate, or stop."""
-        assert self.best is not None
         if self._scheduler is not None:
             self._scheduler.step(row[self.monitor])
-        if self.patience is not None and row["epoch"] - self.best["epoch"] >= self.patience:
-            self.finished = f"no better {self.monitor} for {self.patience} epochs"
+        if self.finished:
             trainer.should_stop = True
-        if row["epoch"] + 1 == self.epochs:
-            self.finished = f"all {self.epochs} epochs"
 
     def _log(self, values: dict[str, Any], step: int) -> None:
         if self._writer is not None:

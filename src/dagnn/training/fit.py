@@ -94,10 +94,13 @@ def fit(
 
     **Resuming.** Called again with the same folder and config, a run that was interrupted, or
     killed, goes on from ``last.ckpt``, and on the CPU it ends with the very weights of a run that
-    was not; a finished one returns at once. Another config is refused, unless the run there never
-    came to a checkpoint, and so is a second process while one is at work. For this
+    was not; a finished one returns at once, or, called with more :obj:`epochs`, goes on as if it
+    had been given them from the start. Any other config is refused, unless the run there never came
+    to a checkpoint, and so is a second process while one is at work. For this
 
     * the weights of a new module must follow from :obj:`config` (seed before making it);
+    * nothing but the end may depend on the number of epochs, which may also stand in :obj:`config`,
+      as ``epochs``; modules with schedulers of their own are therefore not made longer;
     * :obj:`train` has a length, ``state_dict`` and ``load_state_dict``, and its batches follow from
       a seed and the epoch, as those of :class:`dagnn.FlatLoader`; if it also has ``set_epoch``,
       that is found as ``train.sampler.set_epoch``;
@@ -139,7 +142,7 @@ def fit(
         train: The training batches.
         valid: The validation batches, gone through after every epoch.
         folder: Where the run is kept. It is made if it is not there.
-        epochs: The largest number of epochs.
+        epochs: The largest number of epochs; more than before let a run go on.
         monitor: The number that says which epoch is best: ``"loss"``, the mean training loss, or a
             name that ``validation_step`` logs.
         mode: Whether it should be small, ``"min"``, or large, ``"max"``.
@@ -203,12 +206,13 @@ def fit(
         )
         is_there = from_first(last.exists)
         state = read_checkpoint(last)["callbacks"]["Bookkeeper"] if is_there else None
-        if state is not None and state["finished"]:
+        if state is not None:
             bookkeeper.load_state_dict(state)
+        if bookkeeper.finished:
             load_weights(module, last)
-            bookkeeper.display.say(
-                f"{folder} was finished already (epochs: {len(bookkeeper.history)})"
-            )
+            done = len(bookkeeper.history)
+            why = f": {bookkeeper.finished}" if done < epochs else ""
+            bookkeeper.display.say(f"{folder} was finished already (epochs: {done}){why}")
         else:
             with quiet(), matmul_precision(precision):
                 trainer = Trainer(
@@ -301,23 +305,44 @@ def _claim(folder: Path, config: dict[str, Any]) -> None:
     if not isinstance(stored, dict) or "fit" not in stored:
         raise ValueError(f"expected the config of a run, got {path}, which is of something else")
     differences = list(_differences(stored, config))
-    has_weights = any((folder / name).exists() for name in ("best.ckpt", "last.ckpt"))
-    if differences and not has_weights:
-        write_json(path, config)  # nothing came of that run, such as by a learning rate too high
-    elif differences:
+    if not differences:
+        return
+    # If nothing came of that run, such as by a learning rate too high, it may be any other.
+    if any((folder / name).exists() for name in ("best.ckpt", "last.ckpt")):
+        _check_longer(folder, differences, stored["fit"]["epochs"], config["fit"]["epochs"])
+    write_json(path, config)
+
+
+def _check_longer(
+    folder: Path, differences: list[tuple[str, Any, Any]], there: int, here: int
+) -> None:
+    """See that a config differs from the one that is there by a larger number of epochs alone."""
+    bad = "; ".join(
+        f"{name} is {old!r} there and {new!r} here"
+        for name, old, new in differences
+        if not (name.split(".")[-1] == "epochs" and (old, new) == (there, here) and there < here)
+    )
+    if bad:
         raise ValueError(
-            f"{folder} holds a run with another config: {'; '.join(differences)}. Choose another "
-            "folder, or remove this one"
+            f"{folder} holds a run with another config: {bad}. Choose another folder, or remove "
+            "this one; a run that is there can only be given more epochs"
+        )
+    last = folder / "last.ckpt"
+    if last.exists() and read_checkpoint(last).get("lr_schedulers"):
+        raise ValueError(
+            f"expected {there} epochs, as in {folder}, got {here}: its module has a scheduler of "
+            "its own, which may depend on their number. Choose another folder, or remove this one"
         )
 
 
-def _differences(there: Any, here: Any, name: str = "") -> Iterator[str]:
+def _differences(there: Any, here: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two configs differ, and what each has there."""
     if isinstance(there, dict) and isinstance(here, dict):
         for key in dict.fromkeys([*there, *here]):
             inner = f"{name}.{key}" if name else str(key)
             yield from _differences(there.get(key), here.get(key), inner)
     elif there != here:
-        yield f"{name} is {there!r} there and {here!r} here"
+        yield name, there, here
 
 
 @contextmanager
