@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from benchmarks.checks import BARS, largest
 from benchmarks.measure import Settings
-from benchmarks.models import matmul_precision
+from benchmarks.models import matmul_precision, wavefront
 from benchmarks.timing import Budget, Runner, Samples, milliseconds, peak_bytes
 from benchmarks.workloads import Workload, copies, fingerprint, path
 from dagnn import DAGNN, LevelSchedule
@@ -38,16 +38,16 @@ def measure_scaling(
     series = []
     for hidden, layers in shapes:
         torch.manual_seed(settings.seed)
-        model = DAGNN(hidden, hidden, layers, bidirectional=True, edge_types=2, backend=backend).to(
-            device
-        )
+        name = backend.partition("-")[0]
+        model = DAGNN(hidden, hidden, layers, bidirectional=True, edge_types=2, backend=name)
+        model.to(device)
         points, stopped = [], None
         for nodes in sizes:
             if budget.is_spent:
                 stopped = "the time was used up"
                 break
             try:
-                with matmul_precision(precision):
+                with matmul_precision(precision), wavefront(backend):
                     points.append(_one_size(workload, model, hidden, nodes, precision, settings))
             except RuntimeError as error:
                 stopped = f"{type(error).__name__}: {str(error)[:300]}"
@@ -73,7 +73,7 @@ def measure_scaling(
 def _fastest(settings: Settings) -> tuple[str, str]:
     fused = [backend for backend in settings.backends if backend != "reference"]
     precision = "tf32" if "tf32" in settings.precisions else settings.precisions[0]
-    return (fused[0].partition("-")[0] if fused else "reference"), precision
+    return (fused[0] if fused else "reference"), precision
 
 
 def _one_size(
@@ -146,8 +146,8 @@ def measure_path(device: torch.device, settings: Settings, quick: bool) -> dict[
     schedule = LevelSchedule.from_data(data, reverse=False)
     torch.manual_seed(settings.seed)
     model = DAGNN(
-        hidden, hidden, 1, backend=backend, readout="mean", readout_nodes="all",
-        readout_layers="last",
+        hidden, hidden, 1, backend=backend.partition("-")[0], readout="mean",
+        readout_nodes="all", readout_layers="last",
     ).to(device)  # fmt: skip
     x = torch.randn(length, hidden, device=device, requires_grad=True)
 

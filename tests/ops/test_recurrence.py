@@ -101,6 +101,17 @@ def test_backward_twice() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.parametrize("cell", ["gru", "linear"])
+def test_second_derivatives_are_refused(cell: str) -> None:
+    """Rather than come out without what the states' own gradients add."""
+    x, *edges = arguments(kite())
+    x.requires_grad_()
+    out = make_model(cell=cell)(x, *edges)
+    [gradient] = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
+
+
 def test_every_parameter_has_a_gradient() -> None:
     """Also those that cancel in the softmax: DDP waits for all of them."""
     model = make_model(tie_edge_weight=False)

@@ -179,6 +179,42 @@ def test_gradients_of_any_size(exponent: int, cell: str) -> None:
         assert torch.equal(found.gradients[name], gradient * size), name
 
 
+@kernels
+@pytest.mark.parametrize(
+    ("cell", "weight", "exponent"),
+    [
+        ("gru", "weight_hh", -40),
+        ("gru", "weight_hh", -20),
+        ("gru", "weight_hh", 20),
+        ("linear", "message.weight", -20),
+    ],
+)
+def test_weights_of_any_size(cell: str, weight: str, exponent: int) -> None:
+    """Their products are in fp16 likewise."""
+    model = make_model("attention-types", cell, 72 if INTERPRETED else 300, bidirectional=False)
+    with torch.no_grad():
+        model.forward_layers[0].cell.get_parameter(weight).mul_(2.0**exponent)
+    data = small_or_large(lambda: make_graph([(1, 0), (2, 0), (1, 3), (0, 3)], 4), example)
+    check(on_device(model), data, "tf32")
+
+
+@kernels
+@pytest.mark.parametrize("precision", LOWER)
+def test_an_infinite_feature(precision: str) -> None:
+    """It saturates gates, as it does in the reference, and makes nothing out of itself."""
+    model = on_device(make_model("attention", "gru", HIDDEN))
+    data = make_graph([(1, 0), (2, 0), (1, 3)], 4).to(DEVICE)
+    data.x = data.x.float()
+    data.x[1, 0] = float("inf")
+    with torch.no_grad(), products_in(precision, DEVICE):
+        found = model.embed_nodes(data).forward[-1]
+    model.backend = "reference"
+    with torch.no_grad():
+        expected = model.embed_nodes(data).forward[-1]
+    assert expected.isfinite().all()
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
+
+
 @cuda
 @pytest.mark.parametrize("precision", BARS)
 @pytest.mark.parametrize(("aggregator", "cell"), EACH)

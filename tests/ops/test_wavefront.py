@@ -140,7 +140,8 @@ def test_every_shape(shape: str, launches: list[str], monkeypatch: pytest.Monkey
 def test_lower_precision_as_layer_by_layer(
     precision: str, launches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = make_model("attention-types", "gru", HIDDEN, num_layers=2).to(DEVICE)
+    # So many units that tf32 is not fp32.
+    model = make_model("attention-types", "gru", max(HIDDEN, 72), num_layers=2).to(DEVICE)
     data = make_graph([(1, 0), (2, 0), (1, 3)], 4) if INTERPRETED else chain(100)
     with products_in(precision, DEVICE):
         found = run(model, data)
@@ -152,6 +153,17 @@ def test_lower_precision_as_layer_by_layer(
 
 
 @kernels
+@pytest.mark.parametrize("exponent", [-30, 20])
+def test_input_weights_of_any_size(exponent: int, launches: list[str]) -> None:
+    """The product between the layers is in fp16 backward."""
+    model = make_model("attention", "gru", max(HIDDEN, 72), num_layers=2, bidirectional=False)
+    with torch.no_grad():
+        model.forward_layers[1].cell.weight_ih.mul_(2.0**exponent)
+    check(model.to(DEVICE), make_graph([(1, 0), (2, 0), (1, 3)], 4), "tf32")
+    assert launches == ["forward", "backward"]
+
+
+@kernels
 @pytest.mark.parametrize("cell", ["gru", "linear"])
 def test_several_blocks_of_units(
     cell: str, launches: list[str], monkeypatch: pytest.MonkeyPatch
@@ -160,10 +172,13 @@ def test_several_blocks_of_units(
     from dagnn.ops.triton import launch, wave
 
     monkeypatch.setitem(launch.CANDIDATES, "fp32", (launch.Tiles(16, 16, 8),))
-    wave._tiles_that_fit.cache_clear()
     model = make_model("attention-types", cell, 20, num_layers=2, bidirectional=False).to(DEVICE)
-    check(model, layered([3, 18, 2], degree=2))
     wave._tiles_that_fit.cache_clear()
+    try:
+        check(model, layered([3, 18, 2], degree=2))
+    finally:
+        wave._tiles_that_fit.cache_clear()
+    assert launches == ["forward", "backward"]
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="on a GPU, the launch is persistent anyway")
@@ -185,6 +200,7 @@ def test_a_loss_that_sees_one_layer_alone(launches: list[str]) -> None:
     model = make_model("attention", "gru", HIDDEN, num_layers=2, bidirectional=False).to(DEVICE)
     for layer in (0, 1):
         check(model, make_graph([(1, 0), (2, 0)], 3), loss=lambda states, i=layer: states[i].sum())
+    assert launches == ["forward", "backward"] * 2
 
 
 @kernels

@@ -107,6 +107,7 @@ def _edge_scores(
     if edge_attr is not None:
         # The projection's bias adds the same to all scores, and cancels in the softmax as w_1 does.
         weight = _products([a.edge_projection.weight.mT for a in aggregators], w3).view(shape)
+        # Features may be many: a product, in the precision that was asked for.
         product = torch.bmm(weight.squeeze(2), _by_slot(edge_attr, schedule).to(weight.dtype).mT)
         scores = product if scores is None else scores + product
     assert scores is not None

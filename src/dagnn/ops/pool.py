@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 __all__ = ["MODES", "pool"]
 
@@ -83,6 +84,7 @@ class _Eager(torch.autograd.Function):
         return out[0]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, rank, batch, *rest = ctx.saved_tensors
         outputs, states = rest[: ctx.num_outputs], rest[ctx.num_outputs :]

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from dagnn.graph.schedule import LevelSchedule
 from dagnn.ops import stack
@@ -175,6 +176,7 @@ class _Eager(torch.autograd.Function):
         return tuple(out[:num_layers])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         x, *rest = ctx.saved_tensors
         num_parameters, num_scores = ctx.sizes

@@ -35,7 +35,7 @@ class Graph(NamedTuple):
 
     order: Tensor  # [S, N]
     rank: Tensor  # [S, N]
-    level_ptr: Tensor  # [S, D + 1]
+    level_ptr: Tensor  # [S, D + 1]; levels without nodes come last, after all others
     pred_ptr: Tensor  # [S, N + 1]
     pred: Tensor  # [S, E]
     succ_ptr: Tensor  # [S, N + 1]

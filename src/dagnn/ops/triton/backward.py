@@ -19,7 +19,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, pin, rows, wait
+from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, operands, pin, rows, scales, wait
 
 __all__ = [
     "backward_kernel",
@@ -50,56 +50,59 @@ def message_weights(
     H: tl.constexpr,
     K2: tl.constexpr,
     GRU: tl.constexpr,
-    OPERAND: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
-    """A program's columns of the matrices of r, z and n, each in two pieces (of a linear cell:
-    three times its only matrix)."""
-    wr1 = weight_rows(weight, 0, k1, unit, H).to(OPERAND)
+    """A program's columns of the matrices of r, z and n, each in two pieces and with what they are
+    relative to (of a linear cell: three times its only matrix)."""
+    wr1 = weight_rows(weight, 0, k1, unit, H)
     wr2 = wr1
     if K2 > 0:
-        wr2 = weight_rows(weight, 0, k2, unit, H).to(OPERAND)
+        wr2 = weight_rows(weight, 0, k2, unit, H)
+    wr1, wr2, of_r = operands(wr1, wr2, K2, PRECISION)
     wz1 = wr1
     wz2 = wr2
     wn1 = wr1
     wn2 = wr2
+    of_z = of_r
+    of_n = of_r
     if GRU:
-        wz1 = weight_rows(weight, H, k1, unit, H).to(OPERAND)
-        wn1 = weight_rows(weight, 2 * H, k1, unit, H).to(OPERAND)
+        wz1 = weight_rows(weight, H, k1, unit, H)
+        wn1 = weight_rows(weight, 2 * H, k1, unit, H)
+        wz2 = wz1
+        wn2 = wn1
         if K2 > 0:
-            wz2 = weight_rows(weight, H, k2, unit, H).to(OPERAND)
-            wn2 = weight_rows(weight, 2 * H, k2, unit, H).to(OPERAND)
-    return wr1, wr2, wz1, wz2, wn1, wn2
+            wz2 = weight_rows(weight, H, k2, unit, H)
+            wn2 = weight_rows(weight, 2 * H, k2, unit, H)
+        wz1, wz2, of_z = operands(wz1, wz2, K2, PRECISION)
+        wn1, wn2, of_n = operands(wn1, wn2, K2, PRECISION)
+    return wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n
 
 
 @triton.jit
-def row_scales(top):
-    """Powers of two, of which the largest number of a row has at least one and less than two; and
-    their inverses."""
-    # By the exponent's bits, so that nothing is rounded; both are kept within float32's range.
-    exponent = top.to(tl.int32, bitcast=True) >> 23
-    exponent = tl.minimum(tl.maximum(exponent, 1), 253)
-    scale = (exponent << 23).to(tl.float32, bitcast=True)
-    return scale, ((254 - exponent) << 23).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def gradient_product(d, w, acc, PRECISION: tl.constexpr):
+def gradient_product(d, w, of_w, acc, PRECISION: tl.constexpr):
     """``acc + d @ w``. A gradient may be of any size, for which fp16 has no exponents: a row is
     multiplied relative to its largest number."""
+    part = acc
     if PRECISION == "fp16":
-        scale, inverse = row_scales(tl.max(tl.abs(d), axis=1))
-        part = dot(pin(d * inverse[:, None]), w, tl.zeros_like(acc), PRECISION)
-        return acc + scale[:, None] * part
-    return dot(pin(d), w, acc, PRECISION)
+        scale, inverse = scales(tl.max(tl.abs(d), axis=1))
+        d *= inverse[:, None]
+        part = tl.zeros_like(acc)
+    part = dot(pin(d), w, part, PRECISION)
+    if PRECISION == "fp16":
+        part = acc + (scale * of_w)[:, None] * part
+    return part
 
 
 @triton.jit
-def gates_product(dr, dz, dn, wr, wz, wn, acc, PRECISION: tl.constexpr):
+def gates_product(dr, dz, dn, wr, wz, wn, of_r, of_z, of_n, acc, PRECISION: tl.constexpr):
     """``acc`` and what the gradients of a GRU's pre-activations give to the product's input."""
     part = acc
     if PRECISION == "fp16":  # one scale for all three
+        dr *= of_r
+        dz *= of_z
+        dn *= of_n
         top = tl.maximum(tl.maximum(tl.abs(dr), tl.abs(dz)), tl.abs(dn))
-        scale, inverse = row_scales(tl.max(top, axis=1))
+        scale, inverse = scales(tl.max(top, axis=1))
         dr *= inverse[:, None]
         dz *= inverse[:, None]
         dn *= inverse[:, None]
@@ -300,9 +303,6 @@ def backward_kernel(
 ):
     BLOCKS: tl.constexpr = (H + BN - 1) // BN
     PHASES: tl.constexpr = 1 if ATTENTION else 2
-    OPERAND: tl.constexpr = (
-        tl.bfloat16 if PRECISION == "bf16" else tl.float16 if PRECISION == "fp16" else tl.float32
-    )
     worker = tl.program_id(0) % workers
     direction = (tl.program_id(0) // workers).to(tl.int64)
     grad += direction * nodes * H
@@ -326,7 +326,9 @@ def backward_kernel(
         gates += direction * nodes * 4 * HP
         d_gates += direction * nodes * 4 * HP
     if PHASE != 0:
-        wr1, wr2, wz1, wz2, wn1, wn2 = message_weights(weight, unit, k1, k2, H, K2, GRU, OPERAND)
+        wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = message_weights(
+            weight, unit, k1, k2, H, K2, GRU, PRECISION
+        )
     if not GRU or not ATTENTION:
         d_state += direction * nodes * H
     if ATTENTION:
@@ -346,11 +348,11 @@ def backward_kernel(
         key2 = k2
         key_own = unit
         if PHASE != 1:
-            pg1 = weight_rows(gate_map, 0, k1, unit, H).to(OPERAND)
-            pm1 = weight_rows(gate_map, H, k1, unit, H).to(OPERAND)
+            pg1 = weight_rows(gate_map, 0, k1, unit, H)
+            pm1 = weight_rows(gate_map, H, k1, unit, H)
             if K2 > 0:
-                pg2 = weight_rows(gate_map, 0, k2, unit, H).to(OPERAND)
-                pm2 = weight_rows(gate_map, H, k2, unit, H).to(OPERAND)
+                pg2 = weight_rows(gate_map, 0, k2, unit, H)
+                pm2 = weight_rows(gate_map, H, k2, unit, H)
 
     before = 0  # tiles of the stage before
     for stage in range(first_stage, last_stage):
@@ -505,7 +507,9 @@ def backward_kernel(
                                 dr1, dz1, _, dn1, _ = gates_backward(
                                     x1, message, gates, row, row_mask, k1, H, HP
                                 )
-                            acc = gates_product(dr1, dz1, dn1, wr1, wz1, wn1, acc, PRECISION)
+                            acc = gates_product(
+                                dr1, dz1, dn1, wr1, wz1, wn1, of_r, of_z, of_n, acc, PRECISION
+                            )
                             if K2 > 0:
                                 if wide:
                                     dr2 = fresh(gate_row, k2, row_mask, k2 < H)
@@ -515,11 +519,13 @@ def backward_kernel(
                                     dr2, dz2, _, dn2, _ = gates_backward(
                                         x2, message, gates, row, row_mask, k2, H, HP
                                     )
-                                acc = gates_product(dr2, dz2, dn2, wr2, wz2, wn2, acc, PRECISION)
+                                acc = gates_product(
+                                    dr2, dz2, dn2, wr2, wz2, wn2, of_r, of_z, of_n, acc, PRECISION
+                                )
                         else:
-                            acc = gradient_product(x1, wr1, acc, PRECISION)
+                            acc = gradient_product(x1, wr1, of_r, acc, PRECISION)
                             if K2 > 0:
-                                acc = gradient_product(x2, wr2, acc, PRECISION)
+                                acc = gradient_product(x2, wr2, of_r, acc, PRECISION)
                         if ATTENTION:
                             share = tl.sum(acc * own_offset, axis=1)
                             tl.store(shares + row * BLOCKS + block, share, mask=row_mask)

@@ -22,6 +22,7 @@ from dagnn.ops.triton.primitives import (
     arrive,
     dot,
     fresh,
+    operands,
     pin,
     sigmoid,
     stored,
@@ -57,28 +58,33 @@ def cell_weights(
     H: tl.constexpr,
     K2: tl.constexpr,
     GRU: tl.constexpr,
-    OPERAND: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
-    """A program's columns of the matrices of r, z and n, each in two pieces (of a linear cell:
-    three times its only matrix)."""
+    """A program's columns of the matrices of r, z and n, each in two pieces and with what they are
+    relative to (of a linear cell: three times its only matrix)."""
     LAST: tl.constexpr = 2 * H * H if GRU else 0
-    wn1 = transposed(weight + LAST, unit, H, k1, H).to(OPERAND)
+    wn1 = transposed(weight + LAST, unit, H, k1, H)
     wn2 = wn1
     if K2 > 0:
-        wn2 = transposed(weight + LAST, unit, H, k2, H).to(OPERAND)
+        wn2 = transposed(weight + LAST, unit, H, k2, H)
+    wn1, wn2, of_n = operands(wn1, wn2, K2, PRECISION)
     wr1 = wn1
     wr2 = wn2
     wz1 = wn1
     wz2 = wn2
+    of_r = of_n
+    of_z = of_n
     if GRU:
-        wr1 = transposed(weight, unit, H, k1, H).to(OPERAND)
-        wz1 = transposed(weight + H * H, unit, H, k1, H).to(OPERAND)
+        wr1 = transposed(weight, unit, H, k1, H)
+        wz1 = transposed(weight + H * H, unit, H, k1, H)
         wr2 = wr1
         wz2 = wz1
         if K2 > 0:
-            wr2 = transposed(weight, unit, H, k2, H).to(OPERAND)
-            wz2 = transposed(weight + H * H, unit, H, k2, H).to(OPERAND)
-    return wr1, wr2, wz1, wz2, wn1, wn2
+            wr2 = transposed(weight, unit, H, k2, H)
+            wz2 = transposed(weight + H * H, unit, H, k2, H)
+        wr1, wr2, of_r = operands(wr1, wr2, K2, PRECISION)
+        wz1, wz2, of_z = operands(wz1, wz2, K2, PRECISION)
+    return wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n
 
 
 @triton.jit
@@ -203,12 +209,17 @@ def messages(
 
 
 @triton.jit
-def product(x1, x2, w1, w2, acc, K2: tl.constexpr, PRECISION: tl.constexpr):
-    """``acc + x @ w``, of rows and weights in two pieces."""
-    acc = dot(x1, w1, acc, PRECISION)
+def product(x1, x2, w1, w2, scale, acc, K2: tl.constexpr, PRECISION: tl.constexpr):
+    """``acc + x @ w``, of rows in two pieces and a matrix as :func:`operands` has it."""
+    part = acc
+    if PRECISION == "fp16":
+        part = tl.zeros_like(acc)
+    part = dot(x1, w1, part, PRECISION)
     if K2 > 0:
-        acc = dot(x2, w2, acc, PRECISION)
-    return acc
+        part = dot(x2, w2, part, PRECISION)
+    if PRECISION == "fp16":
+        part = acc + scale * part
+    return part
 
 
 @triton.jit
@@ -325,9 +336,6 @@ def forward_kernel(
     BUFFER: tl.constexpr = 4 if GRU and not ATTENTION else GATES  # blocks of a row of gates
     # A gated sum needs a node's whole state before its gate and map: a second stage per level.
     PHASES: tl.constexpr = 1 if ATTENTION else 2
-    OPERAND: tl.constexpr = (
-        tl.bfloat16 if PRECISION == "bf16" else tl.float16 if PRECISION == "fp16" else tl.float32
-    )
     worker = tl.program_id(0) % workers
     direction = (tl.program_id(0) // workers).to(tl.int64)
     gates += direction * nodes * (BUFFER * HP)
@@ -348,7 +356,9 @@ def forward_kernel(
     k1 = tl.arange(0, K1)
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
     if PHASE != 1:
-        wr1, wr2, wz1, wz2, wn1, wn2 = cell_weights(weight, unit, k1, k2, H, K2, GRU, OPERAND)
+        wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = cell_weights(
+            weight, unit, k1, k2, H, K2, GRU, PRECISION
+        )
         if GRU:
             bias_hh += direction * GATES * H
         bias_r, bias_z, bias_n, bias_m = cell_biases(bias_ih, bias_hh, unit, H, GRU)
@@ -370,10 +380,10 @@ def forward_kernel(
             pair = block * BN + tl.where(is_gate, lane, lane - BN)
             pair_mask = pair < H
             pair_row = tl.where(pair_mask, pair + tl.where(is_gate, 0, H), 2 * H)
-            p1 = transposed(gate_map, pair_row, 2 * H, k1, H).to(OPERAND)
+            p1 = transposed(gate_map, pair_row, 2 * H, k1, H)
             p2 = p1
             if K2 > 0:
-                p2 = transposed(gate_map, pair_row, 2 * H, k2, H).to(OPERAND)
+                p2 = transposed(gate_map, pair_row, 2 * H, k2, H)
             bias_at = gate_bias + direction * H + pair
             bias = tl.load(bias_at, mask=pair_mask & is_gate, other=0.0)
 
@@ -451,11 +461,11 @@ def forward_kernel(
                         m1 = pin(m1)
                         m2 = pin(m2)
                         if GRU:
-                            g_r = product(m1, m2, wr1, wr2, g_r, K2, PRECISION)
-                            g_z = product(m1, m2, wz1, wz2, g_z, K2, PRECISION)
-                            g_m = product(m1, m2, wn1, wn2, g_m, K2, PRECISION)
+                            g_r = product(m1, m2, wr1, wr2, of_r, g_r, K2, PRECISION)
+                            g_z = product(m1, m2, wz1, wz2, of_z, g_z, K2, PRECISION)
+                            g_m = product(m1, m2, wn1, wn2, of_n, g_m, K2, PRECISION)
                         else:
-                            g_n = product(m1, m2, wn1, wn2, g_n, K2, PRECISION)
+                            g_n = product(m1, m2, wn1, wn2, of_n, g_n, K2, PRECISION)
                     update(
                         g_r, g_z, g_n, g_m, m, gates, h, h_half, message, row, row_mask, unit,
                         H, HP, GRU, SAVE and not ATTENTION, HALF,
@@ -472,7 +482,7 @@ def forward_kernel(
                     state1 = pin(fresh(h + row * H, k1, row_mask, k1 < H))
                     state2 = pin(fresh(h + row * H, k2, row_mask, k2 < H))
                     out = tl.zeros((BM, 2 * BN), dtype=tl.float32) + bias[None, :]
-                    out = product(state1, state2, p1, p2, out, K2, PRECISION)
+                    out = product(state1, state2, p1, p2, 1.0, out, K2, PRECISION)
                     out = tl.where(is_gate[None, :], sigmoid(out), out)
                     mask = row_mask[:, None] & pair_mask[None, :]
                     tl.store(aggregate + row[:, None] * (2 * H) + pair_row[None, :], out, mask=mask)

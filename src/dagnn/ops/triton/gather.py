@@ -135,6 +135,8 @@ def activation_kernel(
     n_message = rows(at + 3 * HP, column, row_mask, column < H) + _bias(bias_hh + 2 * H, column, H)
     n = rows(at + 2 * HP, column, row_mask, column < H) + _bias(bias_ih + 2 * H, column, H)
     n = tanh(n + r * n_message)
+    # Beyond fp16's numbers, tanh is flat, and the gradient zero.
+    n_message = tl.minimum(tl.maximum(n_message, -65504.0), 65504.0)
     # Padding is not read before gradients, which are zeros there, take its place.
     store_gates(activations, row, row_mask, column, r, z, n, n_message, HP, True)
 

@@ -51,11 +51,15 @@ def split_kernel(
     x = tl.load(source + place[:, None] * C + column[None, :], mask=mask, other=0.0)
     high = x.to(tl.bfloat16)
     low = (x - high.to(tl.float32)).to(tl.bfloat16)
+    # What is infinite stands in one place alone: elsewhere it would be taken from itself.
+    finite = tl.abs(x) < float("inf")
+    again = tl.where(finite, high, 0.0)
+    low = tl.where(finite, low, 0.0)
     at = out + row[:, None] * (3 * CP) + column[None, :]
     padded = row_mask[:, None] & (column < CP)[None, :]
     tl.store(at, high, mask=padded)
-    tl.store(at + CP, high if WEIGHT else low, mask=padded)
-    tl.store(at + 2 * CP, low if WEIGHT else high, mask=padded)
+    tl.store(at + CP, again if WEIGHT else low, mask=padded)
+    tl.store(at + 2 * CP, low if WEIGHT else again, mask=padded)
 
 
 def split_rows(x: Tensor, order: Tensor) -> Tensor:

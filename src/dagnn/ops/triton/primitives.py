@@ -137,6 +137,35 @@ def _nearest(x):
 
 
 @triton.jit
+def scales(top):
+    """Powers of two, of which the largest number of a row, or of a matrix, has at least one and
+    less than two; and their inverses."""
+    # By the exponent's bits, so that nothing is rounded; both are kept within float32's range.
+    exponent = top.to(tl.int32, bitcast=True) >> 23
+    exponent = tl.minimum(tl.maximum(exponent, 1), 253)
+    scale = (exponent << 23).to(tl.float32, bitcast=True)
+    return scale, ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def operands(w1, w2, K2: tl.constexpr, PRECISION: tl.constexpr):
+    """The two pieces of a matrix as operands of :func:`dot`, and the number that they are relative
+    to. Weights may be of any size, for which fp16 has no exponents."""
+    scale = 1.0
+    if PRECISION == "fp16":
+        top = tl.max(tl.abs(w1))
+        if K2 > 0:
+            top = tl.maximum(top, tl.max(tl.abs(w2)))
+        scale, inverse = scales(top)
+        w1 = (w1 * inverse).to(tl.float16)
+        w2 = (w2 * inverse).to(tl.float16)
+    elif PRECISION == "bf16":
+        w1 = w1.to(tl.bfloat16)
+        w2 = w2.to(tl.bfloat16)
+    return w1, w2, scale
+
+
+@triton.jit
 def dot(a, b, acc, PRECISION: tl.constexpr):
     """``acc + a @ b``; ``b`` is in the operands' type already."""
     if INTERPRETED:  # which does not know bfloat16

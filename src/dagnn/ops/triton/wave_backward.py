@@ -79,9 +79,6 @@ def wave_backward_kernel(
     PRECISION: tl.constexpr,
 ):
     BLOCKS: tl.constexpr = (H + BN - 1) // BN
-    OPERAND: tl.constexpr = (
-        tl.bfloat16 if PRECISION == "bf16" else tl.float16 if PRECISION == "fp16" else tl.float32
-    )
     worker = tl.program_id(0) % workers
     role = tl.program_id(0) // workers % 3  # upper layer, its input, lower layer
     direction = (tl.program_id(0) // (3 * workers)).to(tl.int64)
@@ -128,7 +125,9 @@ def wave_backward_kernel(
     unit_mask = unit < H
     k1 = tl.arange(0, K1)
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
-    wr1, wr2, wz1, wz2, wn1, wn2 = message_weights(weight, unit, k1, k2, H, K2, GRU, OPERAND)
+    wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = message_weights(
+        weight, unit, k1, k2, H, K2, GRU, PRECISION
+    )
     key = of_pair(keys, lower) + direction * H
     key1 = tl.load(key + k1, mask=k1 < H, other=0.0)
     key2 = tl.load(key + k2, mask=k2 < H, other=0.0)
@@ -183,17 +182,19 @@ def wave_backward_kernel(
                         dh1, message, gate, row, row_mask, k1, H, HP
                     )
                     dn = tl.where(of_input, dn, dn_message)
-                    acc = gates_product(dr, dz, dn, wr1, wz1, wn1, acc, PRECISION)
+                    acc = gates_product(dr, dz, dn, wr1, wz1, wn1, of_r, of_z, of_n, acc, PRECISION)
                     if K2 > 0:
                         dr, dz, dn, dn_message, _ = gates_backward(
                             dh2, message, gate, row, row_mask, k2, H, HP
                         )
                         dn = tl.where(of_input, dn, dn_message)
-                        acc = gates_product(dr, dz, dn, wr2, wz2, wn2, acc, PRECISION)
+                        acc = gates_product(
+                            dr, dz, dn, wr2, wz2, wn2, of_r, of_z, of_n, acc, PRECISION
+                        )
                 else:
-                    acc = gradient_product(dh1, wr1, acc, PRECISION)
+                    acc = gradient_product(dh1, wr1, of_r, acc, PRECISION)
                     if K2 > 0:
-                        acc = gradient_product(dh2, wr2, acc, PRECISION)
+                        acc = gradient_product(dh2, wr2, of_r, acc, PRECISION)
                 share = tl.sum(acc * held, axis=1)
                 tl.store(share_of + row * BLOCKS + block, share, mask=row_mask & (role != 1))
                 tl.debug_barrier()  # all threads have read what is overwritten now

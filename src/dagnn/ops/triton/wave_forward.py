@@ -90,9 +90,6 @@ def wave_forward_kernel(
 ):
     BLOCKS: tl.constexpr = (H + BN - 1) // BN
     GATES: tl.constexpr = 3 if GRU else 1
-    OPERAND: tl.constexpr = (
-        tl.bfloat16 if PRECISION == "bf16" else tl.float16 if PRECISION == "fp16" else tl.float32
-    )
     worker = tl.program_id(0) % workers
     role = tl.program_id(0) // workers % 3  # lower layer, upper layer's input, upper layer
     direction = (tl.program_id(0) // (3 * workers)).to(tl.int64)
@@ -121,7 +118,9 @@ def wave_forward_kernel(
     unit = block * BN + tl.arange(0, BN)
     k1 = tl.arange(0, K1)
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
-    wr1, wr2, wz1, wz2, wn1, wn2 = cell_weights(weight, unit, k1, k2, H, K2, GRU, OPERAND)
+    wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = cell_weights(
+        weight, unit, k1, k2, H, K2, GRU, PRECISION
+    )
     bias_ih = of_pair(biases_ih, upper) + direction * GATES * H
     bias_hh = bias_ih
     if GRU:
@@ -173,9 +172,9 @@ def wave_forward_kernel(
                 x1 = pin(x1)
                 x2 = pin(x2)
                 if GRU:
-                    g_r = product(x1, x2, wr1, wr2, g_r, K2, PRECISION)
-                    g_z = product(x1, x2, wz1, wz2, g_z, K2, PRECISION)
-                g_m = product(x1, x2, wn1, wn2, g_m, K2, PRECISION)
+                    g_r = product(x1, x2, wr1, wr2, of_r, g_r, K2, PRECISION)
+                    g_z = product(x1, x2, wz1, wz2, of_z, g_z, K2, PRECISION)
+                g_m = product(x1, x2, wn1, wn2, of_n, g_m, K2, PRECISION)
             if forms_input:
                 # The lower layer is done with these rows.
                 _store_input(gates, g_r, g_z, g_m, row, row_mask, unit, H, HP, GRU)
