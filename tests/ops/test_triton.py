@@ -234,7 +234,7 @@ def test_the_persistent_launch_with_one_program(
     levels and through wide ones, which have more than one tile."""
     from dagnn.ops.triton import launch
 
-    monkeypatch.setattr(launch, "_processors", lambda _: 2)
+    monkeypatch.setattr(launch, "processors", lambda _: 2)
     check(make_model(aggregator, cell, 7), layered([2, 18, 17, 3], degree=2), precision)
 
 
@@ -457,11 +457,11 @@ def test_one_launch_per_level_does_the_same(
     persistent = run(model, data)
     with monkeypatch.context() as patch:
         patch.setenv("DAGNN_LAUNCH", "per-level")
-        launch._processors.cache_clear()
+        launch.processors.cache_clear()
         per_level = run(model, data)
-        assert launch._processors(data.x.cuda().device) == 0
-    launch._processors.cache_clear()
-    assert launch._processors(data.x.cuda().device) > 0
+        assert launch.processors(data.x.cuda().device) == 0
+    launch.processors.cache_clear()
+    assert launch.processors(data.x.cuda().device) > 0
     assert_near(per_level, persistent)
 
 
@@ -574,10 +574,10 @@ def power_of_two(number: int) -> bool:
 
 
 def test_pieces_of_a_row() -> None:
-    from dagnn.ops.triton.launch import _pieces
+    from dagnn.ops.triton.launch import pieces
 
     for hidden in range(1, 2050):
-        first, second = _pieces(hidden)
+        first, second = pieces(hidden)
         whole = max(16, triton.next_power_of_2(hidden))
         assert first + second >= hidden  # they hold the row,
         assert first + second <= whole  # with no more padding than in one piece,
@@ -586,16 +586,16 @@ def test_pieces_of_a_row() -> None:
         assert second == 0 or first < hidden
         assert power_of_two(first)
         assert power_of_two(second)
-    assert sum(_pieces(300)) < 512
+    assert sum(pieces(300)) < 512
 
 
 @pytest.mark.parametrize("precision", BARS)
 def test_candidates(precision: str) -> None:
-    from dagnn.ops.triton.launch import _candidates
+    from dagnn.ops.triton.launch import candidates
 
     sizes = [(hidden, 1) for hidden in (1, 7, 16, 20, 64, 300, 501, 512, 1024)]
     for hidden, phases in [*sizes, (7, 2), (300, 2), (512, 2)]:
-        found = list(_candidates(hidden, precision, phases))
+        found = list(candidates(hidden, precision, phases))
         assert found
         assert any(tiles.resident for tiles in found) == (hidden < 500 or phases == 1)
         for tiles in found:
@@ -612,7 +612,7 @@ def test_the_first_tiles_that_fit_are_taken_and_remembered(
     from dagnn.ops.triton import launch
     from dagnn.ops.triton.forward import forward_kernel
 
-    some = next(launch._candidates(7, "fp32", 1))
+    some = next(launch.candidates(7, "fp32", 1))
     candidates = [some._replace(BN=size) for size in (64, 32, 16)]
     tried = []
 
@@ -622,7 +622,7 @@ def test_the_first_tiles_that_fit_are_taken_and_remembered(
         if largest < tiles.BN:
             raise OutOfResources(300_000, 200_000, "shared memory")
 
-    monkeypatch.setattr(launch, "_candidates", lambda *_: iter(candidates))
+    monkeypatch.setattr(launch, "candidates", lambda *_: iter(candidates))
     monkeypatch.setattr(launch, "_launch_tiles", launch_tiles)
     monkeypatch.setattr(launch, "_chosen", {})
     schedule = LevelSchedule.from_edge_index(torch.tensor([[0], [1]]))

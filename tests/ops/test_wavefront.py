@@ -190,7 +190,7 @@ def test_the_persistent_launch_with_one_program(
     and so the interpreter can run it."""
     from dagnn.ops.triton import launch
 
-    monkeypatch.setattr(launch, "_processors", lambda _: 6)
+    monkeypatch.setattr(launch, "processors", lambda _: 6)
     check(make_model("attention-types", cell, 7, num_layers=2), layered([2, 17, 3, 1, 1], 2))
     assert launches == ["forward", "backward"]
 
@@ -285,7 +285,7 @@ def test_one_launch_per_step_does_the_same(
     model = make_model("attention-types", "gru", 64, num_layers=2).to(DEVICE)
     data = layered([40, 300, 17, 1, 50], degree=3)
     persistent = run(model, data)
-    monkeypatch.setattr(launch, "_processors", lambda _: 0)
+    monkeypatch.setattr(launch, "processors", lambda _: 0)
     assert_near(run(model, data), persistent)
     assert launches == ["forward", "backward"] * 2
 
@@ -347,7 +347,7 @@ def test_narrow_levels_in_number_are_a_wavefront(monkeypatch: pytest.MonkeyPatch
     from dagnn.ops.triton import launch, wave
 
     monkeypatch.delenv("DAGNN_WAVEFRONT", raising=False)
-    monkeypatch.setattr(launch, "_processors", lambda _: 132)
+    monkeypatch.setattr(launch, "processors", lambda _: 132)
     monkeypatch.setattr(wave, "_memory_of", lambda _: launch.SHARED_MEMORY)
     deep, shallow = schedule_of(chain(100)), schedule_of(chain(10))
     one_way = deep._replace(order=deep.order[:1])
@@ -379,7 +379,7 @@ def test_narrow_levels_in_number_are_a_wavefront(monkeypatch: pytest.MonkeyPatch
     assert chosen(deep) is None
     monkeypatch.delenv("DAGNN_WAVEFRONT")
     assert chosen(deep) == 64
-    monkeypatch.setattr(launch, "_processors", lambda _: 0)
+    monkeypatch.setattr(launch, "processors", lambda _: 0)
     assert chosen(deep) is None
     monkeypatch.setenv("DAGNN_WAVEFRONT", "often")
     with pytest.raises(ValueError, match="one of auto, always, never, got 'often'"):

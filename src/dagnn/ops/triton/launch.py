@@ -19,10 +19,16 @@ from dagnn.ops.triton.gather import Messages, activated, launch_finish
 from dagnn.ops.triton.primitives import INTERPRETED
 
 __all__ = [
+    "CANDIDATES",
+    "SHARED_MEMORY",
+    "Tiles",
+    "candidates",
     "launch_attention_backward",
     "launch_forward",
     "launch_gated_sum_backward",
     "level_precision",
+    "pieces",
+    "processors",
 ]
 
 
@@ -46,7 +52,7 @@ SHARED_MEMORY = 227 * 1024  # of a multiprocessor, from compute capability 9.0 o
 _chosen: dict[tuple[Any, ...], Tiles] = {}
 
 
-def _candidates(hidden: int, precision: str, phases: int) -> Iterator[Tiles]:
+def candidates(hidden: int, precision: str, phases: int) -> Iterator[Tiles]:
     for resident in (True, False) if phases > 1 else (True,):
         for tiles in CANDIDATES[precision]:
             if max(16, next_power_of_2(hidden)) < tiles.BN:
@@ -54,13 +60,13 @@ def _candidates(hidden: int, precision: str, phases: int) -> Iterator[Tiles]:
             if phases > 1:
                 # Measured; to try what cannot fit would take minutes in the compiler.
                 rows = 4 * tiles.BM + (5 if resident else 3) * tiles.BN
-                if 4 * rows * sum(_pieces(hidden)) > SHARED_MEMORY:
+                if 4 * rows * sum(pieces(hidden)) > SHARED_MEMORY:
                     continue
             warps = tiles.warps if hidden > 64 else 4
             yield tiles._replace(warps=warps, resident=resident)
 
 
-def _pieces(hidden: int) -> tuple[int, int]:
+def pieces(hidden: int) -> tuple[int, int]:
     """A row of states is read in two pieces, so that 300 is 256 + 64 and not 512."""
     whole = max(16, next_power_of_2(hidden))
     if whole <= 64 or hidden > whole * 3 // 4:
@@ -69,7 +75,7 @@ def _pieces(hidden: int) -> tuple[int, int]:
 
 
 @lru_cache
-def _processors(device: torch.device) -> int:
+def processors(device: torch.device) -> int:
     """How many programs run at the same time for certain, or 0 for one launch per level."""
     if INTERPRETED or os.environ.get("DAGNN_LAUNCH") == "per-level":
         return 0
@@ -94,7 +100,7 @@ def _first_that_fits(
     kernel: Any, tensors: list[Any], graph: Graph, phases: int, **flags: Any
 ) -> Tiles:
     refusal: OutOfResources | None = None
-    for tiles in _candidates(flags["H"], flags["PRECISION"], phases):
+    for tiles in candidates(flags["H"], flags["PRECISION"], phases):
         try:
             # Without work: a later stage may not fit where the first did, and kernels overwrite
             # what they read.
@@ -123,9 +129,9 @@ def _launch_tiles(
     directions, nodes = graph.order.shape
     levels = graph.level_ptr.size(1) - 1
     stages = levels * phases
-    k1, k2 = _pieces(flags["H"])
+    k1, k2 = pieces(flags["H"])
     blocks = ceil_div(flags["H"], tiles.BN)
-    groups = _processors(graph.order.device) // (directions * blocks)
+    groups = processors(graph.order.device) // (directions * blocks)
     resident = groups > 0 and tiles.resident
     if not resident:
         # One launch per stage: enough programs for a level of average width.

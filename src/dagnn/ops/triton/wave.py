@@ -54,7 +54,7 @@ def wave_tiles(aggregator: str, graph: Graph, hidden: int, precision: str) -> Ti
         raise ValueError(f"expected DAGNN_WAVEFRONT to be one of {', '.join(WISHES)}, got {wish!r}")
     directions, nodes = graph.order.shape
     levels = graph.level_ptr.size(1) - 1
-    processors = launch._processors(graph.order.device)
+    processors = launch.processors(graph.order.device)
     if aggregator != "attention" or wish == "never" or levels == 0:
         return None
     tiles = _tiles_that_fit(hidden, precision, directions, processors, graph.order.device)
@@ -72,7 +72,7 @@ def _tiles_that_fit(
 ) -> Tiles | None:
     groups = {
         tiles: _groups(hidden, tiles, directions, processors)
-        for tiles in launch._candidates(hidden, precision, 1)
+        for tiles in launch.candidates(hidden, precision, 1)
         if _memory_needed(hidden, precision, tiles) <= _memory_of(device)
         and _registers_suffice(hidden, precision, tiles)
     }
@@ -94,13 +94,13 @@ def _registers_suffice(hidden: int, precision: str, tiles: Tiles) -> bool:
 
 
 def _rows_are_long(hidden: int) -> bool:
-    return sum(launch._pieces(hidden)) >= 512
+    return sum(launch.pieces(hidden)) >= 512
 
 
 def _memory_needed(hidden: int, precision: str, tiles: Tiles) -> int:
     """Bytes of shared memory: three matrices for the whole launch, and an operand of a tile (in
     fp32 both of its parts). By trial: compilers never took more."""
-    first, second = launch._pieces(hidden)
+    first, second = launch.pieces(hidden)
     number = 2 if precision in ("bf16", "fp16") else 4
     weights = 3 * (first + second) * tiles.BN * number
     return weights + (2 if precision == "fp32" else 1) * tiles.BM * first * 4 + 2048
@@ -125,7 +125,7 @@ def _launch(
     directions, nodes = graph.order.shape
     levels = graph.level_ptr.size(1) - 1
     blocks = ceil_div(flags["H"], tiles.BN)
-    processors = launch._processors(graph.order.device)
+    processors = launch.processors(graph.order.device)
     if processors:
         groups = ROLES * _groups(flags["H"], tiles, directions, processors)
         together = range(alone.stop, steps) if alone.start == 0 else range(alone.start)
@@ -133,7 +133,7 @@ def _launch(
     else:
         groups = min(64, ceil_div(ceil_div(nodes, levels), tiles.BM) * 2)
         spans = [range(step, step + 1) for step in range(steps)]
-    k1, k2 = launch._pieces(flags["H"])
+    k1, k2 = launch.pieces(flags["H"])
     constants = {"K1": k1, "K2": k2, "BM": tiles.BM, "BN": tiles.BN, **flags}
     done = torch.zeros(directions, steps, 2, dtype=torch.int32, device=graph.order.device)
     for span in sorted(filter(len, spans), key=lambda span: span.start):
