@@ -153,13 +153,13 @@ def test_lower_precision_as_layer_by_layer(
 
 
 @kernels
-@pytest.mark.parametrize("exponent", [-30, 20])
-def test_input_weights_of_any_size(exponent: int, launches: list[str]) -> None:
-    """The product between the layers is in fp16 backward."""
+def test_input_weights_of_any_size(launches: list[str]) -> None:
+    """The product between the layers is in fp16 backward, which has no numbers below 6e-8."""
     model = make_model("attention", "gru", max(HIDDEN, 72), num_layers=2, bidirectional=False)
     with torch.no_grad():
-        model.forward_layers[1].cell.weight_ih.mul_(2.0**exponent)
-    check(model.to(DEVICE), make_graph([(1, 0), (2, 0), (1, 3)], 4), "tf32")
+        model.forward_layers[1].cell.weight_ih.mul_(2.0**-30)
+    # Without attention, whose gradients cancel, and all of it through these weights.
+    check(model.to(DEVICE), chain(4), "tf32", loss=lambda states: states[-1].square().sum())
     assert launches == ["forward", "backward"]
 
 
