@@ -96,11 +96,15 @@ def test_a_picture_that_cannot_be_is_refused_before_the_work(
     assert (folder / "score.json").exists()
 
 
-def test_other_data_are_told(run: tuple[Path, Path], tmp_path: Path) -> None:
+def test_other_data_are_refused_or_told(run: tuple[Path, Path], tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     write_architectures(other, 100, seed=1)
-    record = score_run(run[0], other, kinds=["vfe"], preset="quick", seeds=1, device="cpu")
-    assert not record["data"]["as_in_training"]
+    quick: dict[str, Any] = {"kinds": ["vfe"], "preset": "quick", "seeds": 1, "device": "cpu"}
+    kept = score_run(*run, **quick)
+    with pytest.raises(ValueError, match=r"got others in .*other.txt.*--force"):
+        score_run(run[0], other, **quick)
+    assert json.loads((run[0] / "score.json").read_text())["data"] == kept["data"]
+    assert not score_run(run[0], other, force=True, **quick)["data"]["as_in_training"]
 
 
 def test_predictions_of_another_state_are_refused(run: tuple[Path, Path], tmp_path: Path) -> None:

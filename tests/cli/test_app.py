@@ -32,7 +32,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("data code", "interrupted; the same command goes on where it stopped"),
+        ("data code", "interrupted; the same command goes on from what it has kept"),
         ("bn learn t.csv", "interrupted"),
     ],
 )

@@ -50,9 +50,11 @@ def test_train_and_sample_architectures(na: Path, tmp_path: Path) -> None:
     for graph in graphs:
         assert (graph["row"] is not None) == graph["valid"]
     picture = tmp_path / "x.svg"
-    result = run("sample", out / "last.ckpt", "-n", 3, "--plot", "--out", picture)
+    result = run("sample", out / "last.ckpt", "-n", 3, "--out", picture)
     assert "of 3 graphs are valid" in result.stderr
     assert "<svg" in picture.read_text()
+    with pytest.raises(ValueError, match=r"picture's name to end in .*, got x\.xyz"):
+        run("sample", out, "--out", tmp_path / "x.xyz")
 
 
 def test_a_finished_run_is_made_longer(bn: Path, tmp_path: Path) -> None:

@@ -28,10 +28,10 @@ finally:
         ),
         (
             "evaluate .",
-            "expected a corpus of code, but corpus (the default of --data) is not there",
+            "expected a corpus of code, but neither corpus nor data/corpus is there",
         ),
         ("evaluate . --data x", "expected a corpus of code, got x, which is not there; make one"),
-        ("train lp", "expected a corpus of code, but corpus (the default of --data) is not there"),
+        ("train lp", "expected a corpus of code, but neither corpus nor data/corpus is there"),
         ("train tok --data x", "expected a corpus of code, got x, which is not there"),
         ("name a.py", "expected the checkpoint of a model at runs/tok/dagnn/seed0/best.ckpt"),
         ("name a.py --checkpoint x", "expected the checkpoint of a model at x"),

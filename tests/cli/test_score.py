@@ -137,7 +137,7 @@ def test_a_fit_that_did_not_come_to_rest_is_told(
 def test_score_as_json_on_other_data(trained: tuple[Path, Path], tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     write_architectures(other, 100, seed=1)
-    result = run("score", trained[0], "--data", other, "--seeds", 1, "--json")
+    result = run("score", trained[0], "--data", other, "--seeds", 1, "--json", "--force")
     record = json.loads(result.stdout)
     assert list(record["metrics"]) == ["vfe"]
     assert "may have been seen" in " ".join(result.stderr.split())

@@ -76,6 +76,7 @@ def score_run(
     seeds: int | None = None,
     plot: str | os.PathLike[str] | None = None,
     device: str = "auto",
+    force: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Score a latent space by Gaussian processes, as the paper does.
@@ -93,7 +94,11 @@ def score_run(
         seeds: The number of seeds; by default the preset's.
         plot: Where to draw the latent space.
         device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for CUDA if it is there.
+        force: Take :obj:`data` even if the run was trained on other graphs.
         tell: Called with a few words on what is being done.
+
+    Raises:
+        ValueError: If :obj:`data` are not the graphs of the training, by their fingerprint.
     """
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
@@ -111,6 +116,13 @@ def score_run(
     if data is None:
         tell(f"with the graphs of {file}")
     found = load_task(task, file)
+    as_in_training = found.fingerprint == config["data"].get("sha256")
+    if not as_in_training and not force and "sha256" in config["data"]:
+        raise ValueError(
+            f"expected the graphs that {path.parent} was trained on, got others in {file}: some of "
+            "its test graphs may have been seen. Leave --data out to have them found, or take "
+            "these with --force"
+        )
     _check_sizes(found.train, config, file)
     start = time.perf_counter()
     train, test = (graphs.to(device) for graphs in (found.train, found.test))
@@ -131,7 +143,7 @@ def score_run(
         data={
             "file": Path(file).name,
             "sha256": found.fingerprint,
-            "as_in_training": found.fingerprint == config["data"].get("sha256"),
+            "as_in_training": as_in_training,
         },
     )
     record["predictor"] = prediction_measures(mean, std, test.score, deviation)

@@ -8,6 +8,8 @@ from dagnn.datasets.training_data import training_data
 
 __all__ = ["check_run", "find_corpus", "model_and_sources"]
 
+DEFAULTS = Path("corpus"), Path("data/corpus")
+
 
 def check_run(path: Path) -> None:
     """That there is a file or folder where a run should be."""
@@ -19,7 +21,8 @@ def check_run(path: Path) -> None:
 
 
 def find_corpus(given: Path | None, run: Path | None = None) -> Path:
-    """The corpus that was given, or else that a run was trained on, or else ``corpus``.
+    """The corpus that was given, or else that a run was trained on, or else ``corpus``, here or in
+    ``data``.
 
     Args:
         given: By the user.
@@ -33,8 +36,8 @@ def find_corpus(given: Path | None, run: Path | None = None) -> Path:
     elif run is not None and (known := training_data(run)) is not None:
         path, got = known, f"but {known}, which the run was trained on, is not there; give --data"
     else:
-        path = Path("corpus")
-        got = f"but {path} (the default of --data) is not there; give --data"
+        path = next(filter(Path.exists, DEFAULTS), DEFAULTS[0])
+        got = f"but neither {DEFAULTS[0]} nor {DEFAULTS[1]} is there; give --data"
     if not path.exists():
         raise FileNotFoundError(
             f"expected a corpus of code, {got}; make one with `dagnn data code`, or get one with "

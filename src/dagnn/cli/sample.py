@@ -19,8 +19,14 @@ def sample(
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many graphs.")] = 16,
     plot: Annotated[bool, typer.Option("--plot", help="Draw them, by level.")] = False,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The picture: .png, .svg or .pdf.")
-    ] = Path("samples.png"),
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Draw them in this file: .png, .svg or .pdf.",
+            show_default="samples.png",
+        ),
+    ] = None,
     likeliest: Annotated[
         bool, typer.Option("--likeliest", help="Take the likeliest decisions, do not draw them.")
     ] = False,
@@ -41,8 +47,12 @@ def sample(
     import torch
 
     from dagnn.autoencoders.fitting import load_autoencoder
+    from dagnn.autoencoders.latent_plot import check_picture
     from dagnn.autoencoders.task_data import VALID, row_texts, type_names
 
+    if plot or out is not None:
+        out = out or Path("samples.png")
+        picture = check_picture(out)
     model, config = load_autoencoder(checkpoint)
     task = config["autoencoder"]["task"]
     generator = torch.Generator().manual_seed(seed)
@@ -53,14 +63,14 @@ def sample(
     texts = iter(row_texts(task, graphs[is_valid]))
     rows = [next(texts) if ok else None for ok in valid]
     messages.print(f"{sum(valid)} of {count} graphs are valid", markup=False, highlight=False)
-    if plot:
+    if out is not None:
         from dagnn.autoencoders.draw import draw_dags
         from dagnn.graph.files import replacing
 
         titles = ["" if ok else "not valid" for ok in valid]
         figure = draw_dags(graphs, type_names(task, graphs.num_types), titles)
         with replacing(out) as unfinished:
-            figure.savefig(unfinished, format=out.suffix.lstrip(".") or "png", dpi=150)
+            figure.savefig(unfinished, format=picture, dpi=150)
         messages.print(f"drawn in {out}", markup=False, highlight=False)
     if as_json:
         print_json([_as_json(graphs, g, valid[g], rows[g]) for g in range(count)])

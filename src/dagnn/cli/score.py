@@ -58,6 +58,9 @@ def score(
         ),
     ] = None,
     device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
+    force: Annotated[
+        bool, typer.Option("--force", help="Take --data even if the training had other graphs.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Predict scores from a latent space by Gaussian processes, and measure the predictions.
@@ -85,6 +88,7 @@ def score(
         seeds=seeds,
         plot=plot,
         device=device.value,
+        force=force,
         tell=lambda words: messages.print(words, style="dim", markup=False, highlight=False),
     )
     if not record["data"]["as_in_training"]:

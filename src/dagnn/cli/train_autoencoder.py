@@ -187,7 +187,7 @@ def _add(task: str, words: str, file: str, how: str) -> None:
         )
 
 
-_add("na", NA, "final_structures6.txt", "`dagnn data get na`")
+_add("na", NA, "final_structures6.txt", "the first 1,000 rows are burn-in. `dagnn data get na`")
 _add("bn", BN, "asia_200k.txt", "`dagnn data bn`")
 
 

@@ -28,7 +28,7 @@ Data = Annotated[
     Path | None,
     typer.Option(
         help="A folder made by `dagnn data code`, a Parquet file of its schema, or ogbg-code2.",
-        show_default="corpus",
+        show_default="corpus, or data/corpus",
     ),
 ]
 Out = Annotated[

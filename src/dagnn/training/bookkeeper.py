@@ -107,8 +107,10 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         but none that one of so many epochs from the start would have stopped before."""
         if self.best is None:
             return ""
-        epoch = self.history[-1]["epoch"]
-        if self.patience is not None and epoch - self.best["epoch"] >= self.patience:
+        epoch, best = self.history[-1]["epoch"], self.best[self.monitor]
+        # An epoch that is only equal in it has the weights, but no more patience.
+        since = next((row["epoch"] for row in self.history if row[self.monitor] == best), 0)
+        if self.patience is not None and epoch - since >= self.patience:
             return f"no better {self.monitor} for {self.patience} epochs"
         return f"all {self.epochs} epochs" if epoch + 1 >= self.epochs else ""
 
@@ -232,7 +234,7 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
                 "is monitored under the name by which validation_step logs it"
             )
         self.history.append(row)
-        improved = self.best is None or self._is_better(row[self.monitor], self.best[self.monitor])
+        improved = self.best is None or self._is_better(row, self.best)
         if improved:
             self.best = row
         self._decide(trainer, row)
@@ -245,10 +247,13 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
             write_atomically(self.folder / "metrics.jsonl", lambda f: f.write(lines.encode()))
         trainer.save_checkpoint(self.folder / "last.ckpt")
 
-    def _is_better(self, score: float, best: float) -> bool:
+    def _is_better(self, row: dict[str, Any], than: dict[str, Any]) -> bool:
+        score, best = row[self.monitor], than[self.monitor]
         if math.isnan(best):
             return not math.isnan(score)
-        return score < best if self.mode == "min" else score > best
+        if score == best and "valid_loss" in row:  # such as an F1 that is zero in the beginning
+            return bool(row["valid_loss"] < than["valid_loss"])
+        return bool(score < best if self.mode == "min" else score > best)
 
     def _decide(self, trainer: Trainer, row: dict[str, Any]) -> None:
         """Lower the learning rate, or stop."""

@@ -144,7 +144,8 @@ def fit(
         folder: Where the run is kept. It is made if it is not there.
         epochs: The largest number of epochs; more than before let a run go on.
         monitor: The number that says which epoch is best: ``"loss"``, the mean training loss, or a
-            name that ``validation_step`` logs.
+            name that ``validation_step`` logs. Of epochs that are equal in it, that with the lower
+            ``valid_loss``, if there is one.
         mode: Whether it should be small, ``"min"``, or large, ``"max"``.
         patience: Stop after this many epochs without improvement.
         plateau: When to lower the learning rate; see :class:`Plateau`.
