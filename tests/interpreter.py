@@ -18,7 +18,7 @@ CUDA = torch.cuda.is_available() and not INTERPRETED
 
 kernels = pytest.mark.skipif(
     find_spec("triton") is None or not (INTERPRETED or CUDA),
-    reason="runs in test_kernels_in_the_interpreter",
+    reason="runs in the interpreter, in a process of its own",
 )
 outside = pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
 
