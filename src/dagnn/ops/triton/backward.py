@@ -19,63 +19,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, operands, pin, rows, scales, wait
+from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, pin, rows, scales, wait
+from dagnn.ops.triton.weights import cell_weights, weight_rows
 
 __all__ = [
     "backward_kernel",
     "gates_backward",
     "gates_product",
     "gradient_product",
-    "message_weights",
     "pull",
     "store_gates",
     "successors",
     "weight_of",
 ]
-
-
-@triton.jit
-def weight_rows(weight, first, k, unit, H: tl.constexpr):
-    """Rows ``first + k`` of a weight matrix, a program's columns of it. ``[len(k), BN]``"""
-    mask = (k < H)[:, None] & (unit < H)[None, :]
-    return tl.load(weight + (first + k)[:, None] * H + unit[None, :], mask=mask, other=0.0)
-
-
-@triton.jit
-def message_weights(
-    weight,  # [3H, H] or [H, H]
-    unit,
-    k1,
-    k2,
-    H: tl.constexpr,
-    K2: tl.constexpr,
-    GRU: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """A program's columns of the matrices of r, z and n, each in two pieces and with what they are
-    relative to (of a linear cell: three times its only matrix)."""
-    wr1 = weight_rows(weight, 0, k1, unit, H)
-    wr2 = wr1
-    if K2 > 0:
-        wr2 = weight_rows(weight, 0, k2, unit, H)
-    wr1, wr2, of_r = operands(wr1, wr2, K2, PRECISION)
-    wz1 = wr1
-    wz2 = wr2
-    wn1 = wr1
-    wn2 = wr2
-    of_z = of_r
-    of_n = of_r
-    if GRU:
-        wz1 = weight_rows(weight, H, k1, unit, H)
-        wn1 = weight_rows(weight, 2 * H, k1, unit, H)
-        wz2 = wz1
-        wn2 = wn1
-        if K2 > 0:
-            wz2 = weight_rows(weight, H, k2, unit, H)
-            wn2 = weight_rows(weight, 2 * H, k2, unit, H)
-        wz1, wz2, of_z = operands(wz1, wz2, K2, PRECISION)
-        wn1, wn2, of_n = operands(wn1, wn2, K2, PRECISION)
-    return wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n
 
 
 @triton.jit
@@ -326,8 +282,8 @@ def backward_kernel(
         gates += direction * nodes * 4 * HP
         d_gates += direction * nodes * 4 * HP
     if PHASE != 0:
-        wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = message_weights(
-            weight, unit, k1, k2, H, K2, GRU, PRECISION
+        wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = cell_weights(
+            weight, unit, k1, k2, H, K2, GRU, False, PRECISION
         )
     if not GRU or not ATTENTION:
         d_state += direction * nodes * H

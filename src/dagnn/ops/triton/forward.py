@@ -22,17 +22,16 @@ from dagnn.ops.triton.primitives import (
     arrive,
     dot,
     fresh,
-    operands,
     pin,
     sigmoid,
     stored,
     tanh,
     wait,
 )
+from dagnn.ops.triton.weights import cell_weights, transposed
 
 __all__ = [
     "cell_biases",
-    "cell_weights",
     "forward_kernel",
     "input_part",
     "messages",
@@ -40,51 +39,6 @@ __all__ = [
     "product",
     "update",
 ]
-
-
-@triton.jit
-def transposed(weight, row, ROWS: tl.constexpr, k, H: tl.constexpr):
-    """Some rows of a weight matrix ``[ROWS, H]`` as columns. ``[len(k), len(row)]``"""
-    mask = (row < ROWS)[None, :] & (k < H)[:, None]
-    return tl.load(weight + row[None, :] * H + k[:, None], mask=mask, other=0.0)
-
-
-@triton.jit
-def cell_weights(
-    weight,  # [3H, H] or [H, H]
-    unit,
-    k1,
-    k2,
-    H: tl.constexpr,
-    K2: tl.constexpr,
-    GRU: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """A program's columns of the matrices of r, z and n, each in two pieces and with what they are
-    relative to (of a linear cell: three times its only matrix)."""
-    LAST: tl.constexpr = 2 * H * H if GRU else 0
-    wn1 = transposed(weight + LAST, unit, H, k1, H)
-    wn2 = wn1
-    if K2 > 0:
-        wn2 = transposed(weight + LAST, unit, H, k2, H)
-    wn1, wn2, of_n = operands(wn1, wn2, K2, PRECISION)
-    wr1 = wn1
-    wr2 = wn2
-    wz1 = wn1
-    wz2 = wn2
-    of_r = of_n
-    of_z = of_n
-    if GRU:
-        wr1 = transposed(weight, unit, H, k1, H)
-        wz1 = transposed(weight + H * H, unit, H, k1, H)
-        wr2 = wr1
-        wz2 = wz1
-        if K2 > 0:
-            wr2 = transposed(weight, unit, H, k2, H)
-            wz2 = transposed(weight + H * H, unit, H, k2, H)
-        wr1, wr2, of_r = operands(wr1, wr2, K2, PRECISION)
-        wz1, wz2, of_z = operands(wz1, wz2, K2, PRECISION)
-    return wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n
 
 
 @triton.jit
@@ -210,7 +164,7 @@ def messages(
 
 @triton.jit
 def product(x1, x2, w1, w2, scale, acc, K2: tl.constexpr, PRECISION: tl.constexpr):
-    """``acc + x @ w``, of rows in two pieces and a matrix as :func:`operands` has it."""
+    """``acc + x @ w``, of rows in two pieces and a matrix as :func:`cell_weights` has it."""
     part = acc
     if PRECISION == "fp16":
         part = tl.zeros_like(acc)
@@ -357,7 +311,7 @@ def forward_kernel(
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
     if PHASE != 1:
         wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = cell_weights(
-            weight, unit, k1, k2, H, K2, GRU, PRECISION
+            weight, unit, k1, k2, H, K2, GRU, True, PRECISION
         )
         if GRU:
             bias_hh += direction * GATES * H

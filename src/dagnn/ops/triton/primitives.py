@@ -148,24 +148,6 @@ def scales(top):
 
 
 @triton.jit
-def operands(w1, w2, K2: tl.constexpr, PRECISION: tl.constexpr):
-    """The two pieces of a matrix as operands of :func:`dot`, and the number that they are relative
-    to. Weights may be of any size, for which fp16 has no exponents."""
-    scale = 1.0
-    if PRECISION == "fp16":
-        top = tl.max(tl.abs(w1))
-        if K2 > 0:
-            top = tl.maximum(top, tl.max(tl.abs(w2)))
-        scale, inverse = scales(top)
-        w1 = (w1 * inverse).to(tl.float16)
-        w2 = (w2 * inverse).to(tl.float16)
-    elif PRECISION == "bf16":
-        w1 = w1.to(tl.bfloat16)
-        w2 = w2.to(tl.bfloat16)
-    return w1, w2, scale
-
-
-@triton.jit
 def dot(a, b, acc, PRECISION: tl.constexpr):
     """``acc + a @ b``; ``b`` is in the operands' type already."""
     if INTERPRETED:  # which does not know bfloat16

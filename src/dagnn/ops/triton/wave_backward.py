@@ -22,7 +22,6 @@ from dagnn.ops.triton.backward import (
     gates_backward,
     gates_product,
     gradient_product,
-    message_weights,
     pull,
     successors,
 )
@@ -36,6 +35,7 @@ from dagnn.ops.triton.primitives import (
     rows,
     wait,
 )
+from dagnn.ops.triton.weights import cell_weights
 
 __all__ = ["wave_backward_kernel"]
 
@@ -125,8 +125,8 @@ def wave_backward_kernel(
     unit_mask = unit < H
     k1 = tl.arange(0, K1)
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
-    wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = message_weights(
-        weight, unit, k1, k2, H, K2, GRU, PRECISION
+    wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = cell_weights(
+        weight, unit, k1, k2, H, K2, GRU, False, PRECISION
     )
     key = of_pair(keys, lower) + direction * H
     key1 = tl.load(key + k1, mask=k1 < H, other=0.0)

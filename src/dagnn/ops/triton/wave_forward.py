@@ -19,7 +19,6 @@ import triton.language as tl
 
 from dagnn.ops.triton.forward import (
     cell_biases,
-    cell_weights,
     input_part,
     messages,
     predecessors,
@@ -36,6 +35,7 @@ from dagnn.ops.triton.primitives import (
     pin,
     wait,
 )
+from dagnn.ops.triton.weights import cell_weights
 
 __all__ = ["wave_forward_kernel"]
 
@@ -119,7 +119,7 @@ def wave_forward_kernel(
     k1 = tl.arange(0, K1)
     k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
     wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = cell_weights(
-        weight, unit, k1, k2, H, K2, GRU, PRECISION
+        weight, unit, k1, k2, H, K2, GRU, True, PRECISION
     )
     bias_ih = of_pair(biases_ih, upper) + direction * GATES * H
     bias_hh = bias_ih
