@@ -138,6 +138,26 @@ def test_convolution_encoder() -> None:
         torch.testing.assert_close(own(graphs[g : g + 1])[0], h[1:-1].sum(0))
 
 
+def test_convolution_encoder_as_published() -> None:
+    """Node by node, each state in the place of the one before."""
+    own = ConvolutionEncoder(TYPES, HIDDEN, 3, as_published=True).double()
+    graphs = random_dags(16)
+    for g in range(16):
+        x, (source, target), _, _ = edges(cut(graphs, g))
+        received = torch.bincount(target, minlength=len(x)) + 1
+        sent = torch.bincount(source, minlength=len(x)) + 1
+        h = list(x)
+        for layer in own.layers:
+            # The first layer looks at types, which stay.
+            read, h = (h, [*h]) if layer is own.layers[0] else (h, h)
+            for v in range(len(x)):
+                message = read[v] / received[v]
+                for u in source[target == v].tolist():
+                    message = message + read[u] / (sent[u] * received[v]).sqrt()
+                h[v] = layer(message).relu()
+        torch.testing.assert_close(own(graphs[g : g + 1])[0], torch.stack(h[1:-1]).sum(0))
+
+
 def test_sequence_encoder_is_a_gru() -> None:
     own = SequenceEncoder(TYPES, NODES, HIDDEN).double()
     gru = nn.GRU(TYPES + NODES - 1, HIDDEN).double()

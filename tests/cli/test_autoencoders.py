@@ -104,5 +104,5 @@ def test_a_missing_file_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_an_option_of_another_model_is_refused(na: Path, tmp_path: Path) -> None:
     options = ("--model", "gcn", "--cell", "linear", "--out", tmp_path / "run")
-    with pytest.raises(ValueError, match=r"'gcn' \(it has none\), got cell"):
+    with pytest.raises(ValueError, match=r"'gcn' \(as_published\), got cell"):
         run("train", "na", "--data", na, *options)

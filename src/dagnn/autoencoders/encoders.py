@@ -141,11 +141,19 @@ class ConvolutionEncoder(nn.Module):
         h_v^{\ell} = \mathrm{ReLU}\Bigl( \sum_{u \in \mathcal{P}(v) \cup \{v\}}
         \frac{W^{\ell} h_u^{\ell-1}}{\sqrt{(\mathrm{outdeg}(u) + 1)(\mathrm{indeg}(v) + 1)}} +
         b^{\ell} \Bigr)
+
+    With ``as_published``, as D-VAE's code has it: from the second layer on, nodes come one after
+    the other, and predecessors send the states that they have in that very layer already, so that
+    a layer reaches along whole paths, as a recurrence does; and a node itself has the weight
+    :math:`1 / (\mathrm{indeg}(v) + 1)`.
     """
 
-    def __init__(self, num_types: int, hidden_channels: int, num_layers: int = 3) -> None:
+    def __init__(
+        self, num_types: int, hidden_channels: int, num_layers: int = 3, as_published: bool = False
+    ) -> None:
         super().__init__()
         self.out_channels = hidden_channels
+        self.as_published = as_published
         widths = [num_types, *[hidden_channels] * (num_layers - 1)]
         self.layers = nn.ModuleList(nn.Linear(width, hidden_channels) for width in widths)
 
@@ -157,10 +165,25 @@ class ConvolutionEncoder(nn.Module):
         with_self.diagonal(dim1=1, dim2=2).fill_(1)
         received, sent = (with_self.sum(d, keepdim=True) for d in (2, 1))
         edge = with_self * (received * sent).rsqrt()  # [B, n, n]
-        for layer in self.layers:
+        if self.as_published:
+            edge.diagonal(dim1=1, dim2=2).copy_(received.squeeze(-1).reciprocal())
+        for depth, layer in enumerate(self.layers):
             assert isinstance(layer, nn.Linear)
-            h = layer(torch.bmm(edge, h)).relu()
+            if self.as_published and depth > 0:
+                h = _one_after_the_other(layer, edge, h)
+            else:
+                h = layer(torch.bmm(edge, h)).relu()
         return sum_inner(h.transpose(0, 1), graphs)
+
+
+def _one_after_the_other(layer: nn.Linear, edge: Tensor, h: Tensor) -> Tensor:
+    """A convolution in which predecessors have their new states already. ``[B, n, H]``"""
+    nodes = list(h.unbind(1))
+    for v in range(len(nodes)):
+        # Later nodes send nothing; the node itself still has its old state.
+        seen = torch.stack(nodes[: v + 1], 1)
+        nodes[v] = layer(torch.bmm(edge[:, v : v + 1, : v + 1], seen).squeeze(1)).relu()
+    return torch.stack(nodes, 1)
 
 
 def _both_ways(

@@ -31,10 +31,10 @@ def _graphrnn(task: str, types: int, nodes: int, hidden: int) -> Parts:
     return SequenceEncoder(types, nodes, hidden), RowByRowDecoder(types, nodes, hidden)
 
 
-def _gcn(task: str, types: int, nodes: int, hidden: int) -> Parts:
+def _gcn(task: str, types: int, nodes: int, hidden: int, *, as_published: bool = False) -> Parts:
     layers = 3 if task == "na" else 2
     decoder = DagDecoder(types, nodes, hidden, types_see_sum=task == "bn", aggregator="gated_sum")
-    return ConvolutionEncoder(types, hidden, layers), decoder
+    return ConvolutionEncoder(types, hidden, layers, as_published), decoder
 
 
 def _deepgmg(task: str, types: int, nodes: int, hidden: int) -> Parts:
@@ -117,7 +117,8 @@ def make_autoencoder(
         latent_channels: Width of the latent space.
         num_types: The number of node types; by default the task's.
         max_nodes: The largest number of nodes; by default the task's.
-        options: Of ``"d-vae"``: ``bidirectional`` (by default with NA alone). Of ``"dagnn"``, the
+        options: Of ``"gcn"``: ``as_published`` (False), see :class:`ConvolutionEncoder`. Of
+            ``"d-vae"``: ``bidirectional`` (by default with NA alone). Of ``"dagnn"``, the
             paper's ablations: ``num_layers`` (2), ``bidirectional`` (by default with BN alone),
             ``aggregator`` (``"attention"`` or ``"gated_sum"``), ``cell`` of the encoder (``"gru"``
             or ``"linear"``), ``pool`` (``"targets"`` or ``"all"``).
