@@ -102,6 +102,13 @@ def test_a_missing_file_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_
             run("train", task)
 
 
+def test_a_gcn_as_published(na: Path, tmp_path: Path) -> None:
+    options = ("--model", "gcn", "--as-published", "--data", na, "--out", tmp_path / "run")
+    record = json.loads(run("train", "na", *options, *TINY, "--json").stdout)
+    assert record["config"]["options"] == {"as_published": True}
+    assert json.loads(run("sample", tmp_path / "run", "-n", 2, "--json").stdout)
+
+
 def test_an_option_of_another_model_is_refused(na: Path, tmp_path: Path) -> None:
     options = ("--model", "gcn", "--cell", "linear", "--out", tmp_path / "run")
     with pytest.raises(ValueError, match=r"'gcn' \(as_published\), got cell"):

@@ -50,7 +50,7 @@ class Pool(enum.StrEnum):
     all = "all"
 
 
-SETTINGS, ABLATIONS = "Settings (by default the preset's)", "DAGNN's ablations"
+SETTINGS, ABLATIONS = "Settings (by default the preset's)", "Ablations (DAGNN's, unless they say whose)"
 ModelOption = Annotated[Model, typer.Option(help="The autoencoder.")]
 PresetOption = Annotated[
     Preset, typer.Option(help="quick: a small model, minutes on two cores; paper: its protocol.")
@@ -91,6 +91,14 @@ BothOption = Annotated[
     typer.Option(
         "--bidirectional/--unidirectional",
         help="Also of D-VAE; by default both ways: DAGNN on BN, D-VAE on NA.",
+        rich_help_panel=ABLATIONS, show_default=False,
+    ),
+]  # fmt: skip
+PublishedOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--as-published",
+        help="GCN: nodes of a layer one after the other, as in D-VAE's code.",
         rich_help_panel=ABLATIONS, show_default=False,
     ),
 ]  # fmt: skip
@@ -149,6 +157,7 @@ def _add(task: str, words: str, file: str, how: str) -> None:
         cell: CellOption = None,
         pool: PoolOption = None,
         bidirectional: BothOption = None,
+        as_published: PublishedOption = None,
         quality: QualityOption = False,
         device: DeviceOption = Device.auto,
         devices: Devices = 1,
@@ -172,6 +181,7 @@ def _add(task: str, words: str, file: str, how: str) -> None:
                 "cell": cell and cell.value,
                 "pool": pool and pool.value,
                 "bidirectional": bidirectional,
+                "as_published": as_published,
             },
         )
         _train(
