@@ -50,7 +50,8 @@ class Pool(enum.StrEnum):
     all = "all"
 
 
-SETTINGS, ABLATIONS = "Settings (by default the preset's)", "Ablations (DAGNN's, unless they say whose)"
+SETTINGS = "Settings (by default the preset's)"
+ABLATIONS = "Ablations (DAGNN's, unless they say whose)"
 ModelOption = Annotated[Model, typer.Option(help="The autoencoder.")]
 PresetOption = Annotated[
     Preset, typer.Option(help="quick: a small model, minutes on two cores; paper: its protocol.")
