@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from dagnn.cli import app
 from dagnn.datasets.architectures import parse_architectures, valid_architectures
+from dagnn.datasets.training_data import training_data
 from dagnn.training import read_checkpoint
 
 ROW = "[[{}], [4, 0], [5, 0, 0], [0, 1, 1, 1], [{}, 1, 1, 1, 1], [3, 0, 0, 0, 0, 1]], 0.73\n"
@@ -100,6 +101,17 @@ def test_a_missing_file_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_
     for task, how in (("na", "dagnn data get na"), ("bn", "dagnn data bn")):
         with pytest.raises(ValueError, match=how):
             run("train", task)
+
+
+def test_an_interrupted_run_knows_its_data(
+    na: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dagnn.autoencoders.fitting.fit_autoencoder", interrupted)
+    run("train", "na", "--data", na, "--out", tmp_path / "run", *TINY)
+    assert training_data(tmp_path / "run") == na
 
 
 def test_a_gcn_as_published(na: Path, tmp_path: Path) -> None:

@@ -258,6 +258,7 @@ def _train(
     if is_first():
         sizes = f"{len(found.train):,} graphs of {path} to train on, {len(found.test):,} to test"
         messages.print(f"{sizes}; {folder}", markup=False, highlight=False)
+        keep_training_data(folder, path, found.fingerprint)
     data = {"file": Path(path).name, "sha256": found.fingerprint}
     trained, run = fit_autoencoder(
         config,
@@ -271,7 +272,6 @@ def _train(
     )
     if not is_first():
         leave()
-    keep_training_data(folder, path)
     last = run.history[-1]
     metrics: dict[str, Any] = {"loss": last["loss"], "epochs": len(run.history)}
     if with_quality:

@@ -265,12 +265,12 @@ def _train(
     if sweep_first:
         rate, scores = sweep(run, load, folder / "sweep", LEARNING_RATES, **fitting)
         run = replace(run, learning_rate=rate)
+    data = load(run.edges, run.train_share)
+    for seed in seeds:
+        keep_training_data(folder / f"seed{seed}", source, data.fingerprint)
     summary = repeat(run, load, folder, seeds, **fitting)
     if not is_first():
         leave()
-    for seed in seeds:
-        keep_training_data(folder / f"seed{seed}", source)
-    data = load(run.edges, run.train_share)
     summary["baselines"] = simple_baselines(run.task, data.valid, data.test, data.vocabulary)
     if scores:
         summary["sweep"] = {f"{rate:g}": score for rate, score in scores.items()}
