@@ -75,3 +75,9 @@ def test_malformed_lines_are_refused(line: str, message: str) -> None:
         parse_rows([GOOD, "", line] if line else [], 2, 3, name="file.txt")
     assert ("line 3" in str(error.value)) == bool(line)
     assert len(str(error.value)) < 300
+
+
+def test_no_file(tmp_path: Path) -> None:
+    for path, what in ((tmp_path / "none.txt", "not there"), (tmp_path, "a folder")):
+        with pytest.raises(FileNotFoundError, match=f"expected a file .*, which is {what}; check"):
+            read_rows(path, 2, 3)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dagnn.datasets.rows import Rows, parse_rows, read_rows, write_rows
+from dagnn.datasets.rows import Rows, open_graphs, parse_rows, read_rows, write_rows
 from dagnn.datasets.small_dags import INPUT, OUTPUT, SmallDags
 
 __all__ = [
@@ -133,7 +133,7 @@ def sample_asia(rows: int = 5000, seed: int = 0) -> pd.DataFrame:
 
 
 def _rows_of_first_line(path: Path) -> int:
-    with open(path, encoding="utf-8") as file:
+    with open_graphs(path) as file:
         first = next((line for line in file if line.strip()), "")
     try:
         return max(len(json.loads(f"[{first}]")[0]), 1)

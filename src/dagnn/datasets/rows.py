@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import torch
@@ -20,7 +20,15 @@ from torch import Tensor
 
 from dagnn.graph.files import replacing
 
-__all__ = ["Rows", "format_row", "parse_row", "parse_rows", "read_rows", "write_rows"]
+__all__ = [
+    "Rows",
+    "format_row",
+    "open_graphs",
+    "parse_row",
+    "parse_rows",
+    "read_rows",
+    "write_rows",
+]
 
 
 class Rows(NamedTuple):
@@ -94,9 +102,20 @@ def parse_rows(lines: Iterable[str], num_rows: int, num_labels: int, *, name: st
     return Rows(square[:, :, 0].contiguous(), bits, torch.tensor(scores, dtype=torch.float64))
 
 
+def open_graphs(path: str | os.PathLike[str]) -> TextIO:
+    """Open a file of graphs to read, or say that there is none."""
+    if not os.path.exists(path) or os.path.isdir(path):
+        kind = "a folder" if os.path.exists(path) else "not there"
+        raise FileNotFoundError(
+            f"expected a file with a graph a line, got {os.fspath(path)}, which is {kind}; check "
+            "the name, and the folder that it is looked up from"
+        )
+    return open(path, encoding="utf-8")
+
+
 def read_rows(path: str | os.PathLike[str], num_rows: int, num_labels: int) -> Rows:
     """:func:`parse_rows` of a file."""
-    with open(path, encoding="utf-8") as file:
+    with open_graphs(path) as file:
         return parse_rows(file, num_rows, num_labels, name=str(path))
 
 
