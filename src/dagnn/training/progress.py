@@ -83,6 +83,8 @@ class Display:
             transient=True,
         )
         self._task = self._bar.add_task("", total=None, epoch="", text="")
+        # Until the first losses are seen; kernels are compiled, and steps recorded.
+        self._hint = "the first steps take longer"
 
     def start(self) -> None:
         self._bar.start()
@@ -91,9 +93,8 @@ class Display:
         self._bar.stop()
 
     def epoch(self, epoch: int, steps: int, done: int) -> None:
-        self._bar.reset(
-            self._task, total=steps, completed=done, epoch=f"{epoch + 1}/{self.epochs}", text=""
-        )
+        name, self._hint, hint = f"{epoch + 1}/{self.epochs}", "", self._hint
+        self._bar.reset(self._task, total=steps, completed=done, epoch=name, text=hint)
 
     def advance(self) -> None:
         self._bar.advance(self._task)
