@@ -34,6 +34,7 @@ from dagnn.ops.triton.launch import (
     level_precision,
 )
 from dagnn.ops.triton.operands import split_rows, split_weight
+from dagnn.ops.triton.sums import sum_nodes
 from dagnn.ops.triton.wave import (
     UpperAndLower,
     forward_precision,
@@ -288,7 +289,7 @@ def _cell_gradients(
 ) -> list[Tensor]:
     directions, rows, channels = tensors[0].shape
     hidden = tensors[1].size(2)
-    bias = gates.sum(1, dtype=tensors[2].dtype)
+    bias = sum_nodes(gates)
     if cell == "linear":
         weight_ih = _product(gates.mT, below)[:, :, :channels]
         weight_hh = _product(gates.mT, message)[:, :, :hidden]
@@ -317,12 +318,12 @@ def _message_blocks(blocks: Tensor) -> Tensor:
 def _aggregator_gradients(out: LayerGradients, h: Tensor, precision: str) -> list[Tensor]:
     if out.key_score is not None:
         # Not a product, whose lower precision this sum, which cancels, would feel.
-        return [(out.key_score.unsqueeze(2) * h).sum(1, keepdim=True)]
+        return [sum_nodes(h, out.key_score).unsqueeze(1)]
     assert out.gate_map is not None
     hidden = h.size(2)
     state = _operand(h, precision)
     weight = _product(out.gate_map.to(state.dtype).mT, state)[:, :, :hidden]
-    bias = out.gate_map[:, :, :hidden].sum(1)
+    bias = sum_nodes(out.gate_map[:, :, :hidden])
     return [weight[:, :hidden].contiguous(), bias, weight[:, hidden:].contiguous()]
 
 
