@@ -54,6 +54,8 @@ def test_constant_columns_are_noted() -> None:
     assert len(table.notes) == 1
     assert "constant" in table.notes[0]
     assert table.notes[0].endswith(": x")
+    (note,) = Table.from_frame(pd.DataFrame({"x": ["a"], "y": ["b"]})).notes
+    assert note.startswith("one row, in which all is constant")
 
 
 def test_hundreds_of_levels() -> None:

@@ -58,7 +58,15 @@ def test_too_little_code_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(FUNCTION.format(name="only", word="word"))
     command = ["data", "code", str(tmp_path / "a.py"), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, [*command, "--workers", "1"])
-    assert "only 1 function in all" in " ".join(result.stderr.split())
+    assert "No functions for valid and test: 1 function in all." in " ".join(result.stderr.split())
+
+
+def test_small_splits_are_told(code: Path, tmp_path: Path) -> None:
+    command = ["data", "code", str(code), "--out", str(tmp_path / "out"), "--workers", "1"]
+    result = CliRunner().invoke(app, command)
+    assert "Few functions for train and valid and test: 8 functions in all." in " ".join(
+        result.stderr.split()
+    )
 
 
 def test_folders_are_projects_and_entries_of_one_are_told(code: Path, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_dry_run_writes_nothing(folder: Path) -> None:
     assert "no data" in shown.stdout
     assert "dagnn data get asia-bn" in " ".join(shown.stderr.split())
     plan = json.loads(run("reproduce", "table2", "--dry-run", "--json").stdout)
-    assert plan["to_run"] == 6
+    assert plan["to_run"] == 7
     assert plan["seconds"] > 0
     assert len(plan["missing"]) == 1
     assert not (folder / "results").exists()
@@ -107,9 +107,9 @@ def test_missing_data_is_said_once(folder: Path) -> None:
     done = run("reproduce", "table2", "--json")
     assert done.exit_code == 1
     (architectures, networks) = done.stderr.splitlines()
-    assert "no data for 6 of 12 runs: expected neural architectures" in architectures
-    assert "no data for 6 of 12 runs: expected Bayesian networks" in networks
-    assert json.loads(done.stdout)["outcomes"] == {"no data": 12}
+    assert "no data for 7 of 14 runs: expected neural architectures" in architectures
+    assert "no data for 7 of 14 runs: expected Bayesian networks" in networks
+    assert json.loads(done.stdout)["outcomes"] == {"no data": 14}
     assert not (folder / "results").exists()
 
 
@@ -137,7 +137,7 @@ def test_import(folder: Path) -> None:
         (["reproduce", "table2", "--seeds", str(2**32)], "expected seeds such as 0,1,2, below"),
         (
             ["reproduce", "table2", "--row", "DAGNN", "--row", "Nobody"],
-            r"expected a row of table2 \(S-VAE, .*, DAGNN\), got 'Nobody'",
+            r"expected a row of table2 \('S-VAE', .*, 'DAGNN'\), got 'Nobody'",
         ),
         (["reproduce", "table2", "--gpus", "0.5"], "expected --ray with --gpus"),
         (["reproduce", "table2", "--device", "cuda"], "torch finds none; use --device cpu"),

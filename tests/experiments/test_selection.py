@@ -172,9 +172,11 @@ def test_bad_selections(name: str, options: dict[str, Any], message: str) -> Non
 
 
 def test_nothing_chosen() -> None:
-    with pytest.raises(ValueError, match=r"expected a row of table2 \(S-VAE, .*got 'Nobody'"):
+    with pytest.raises(ValueError, match=r"expected a row of table2 \('S-VAE', .*got 'Nobody'$"):
         Selection("table2", "quick", ("DAGNN", "Nobody"), ("na",)).cells()
-    with pytest.raises(ValueError, match=r"expected a column of table2 \(na-rmse, .*got 'tok'"):
+    with pytest.raises(ValueError, match="got 'gcn as publishd'; did you mean 'GCN as published'"):
+        Selection("table2", "quick", ("gcn as publishd",)).cells()
+    with pytest.raises(ValueError, match=r"expected a column of table2 \('na-rmse', .*got 'tok'"):
         Selection("table2", "quick", ("DAGNN",), ("na", "tok")).cells()
     with pytest.raises(ValueError, match="columns of table1 that meet, got Node2Token and lp"):
         Selection("table1", "quick", ("Node2Token",), ("lp",)).cells()

@@ -120,7 +120,9 @@ class Table:
             Variable.of_column(name, frame.iloc[:, i], bins=bins) for i, name in enumerate(names)
         )
         constant = [variable.name for variable in variables if len(variable.levels) == 1]
-        if constant:
+        if len(frame) == 1:
+            notes.append("one row, in which all is constant: nothing can be learnt from it")
+        elif constant:
             notes.append(f"constant, so never part of an edge worth having: {', '.join(constant)}")
         return cls(variables, encode_frame(variables, frame), tuple(notes))
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["code"]
 
 NAMED = 10  # files that are shown; report.json has all
+FEW = 10  # functions of a split, on which no model can be chosen or compared
 
 
 class Grouping(enum.StrEnum):
@@ -133,10 +134,13 @@ def code(
             style="yellow",
         )
     empty = [split for split, count in report.functions.items() if count == 0]
-    if empty:
+    few = [split for split, count in report.functions.items() if 0 < count < FEW]
+    if empty or few:
+        what = "No functions" if empty else "Few functions"
         messages.print(
-            f"No functions for {' and '.join(empty)}, only "
-            f"{counted(sum(report.functions.values()), 'function')} in all. Give more code.",
+            f"{what} for {' and '.join(empty or few)}: "
+            f"{counted(sum(report.functions.values()), 'function')} in all. Give more code, or "
+            "another --seed, which divides it otherwise.",
             style="yellow",
         )
 

@@ -33,7 +33,7 @@ def reproduce(
         ),
     ] = None,
     preset: Annotated[
-        Preset, typer.Option(help="quick: small, all of it within half an hour on two cores.")
+        Preset, typer.Option(help="quick: small, all of it in a quarter of an hour on two cores.")
     ] = Preset.quick,
     seeds: Annotated[
         str | None,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from dagnn.experiments.records import Record
 from dagnn.experiments.views import EntryView
@@ -71,6 +72,8 @@ def _times(view: EntryView) -> Figure:
         axes.set_yticks(list(spots), names, fontsize=8)
         axes.invert_yaxis()
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())  # labels would overlap
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         axes.set_xlabel("seconds an epoch", fontsize=8)
         axes.set_title(column.upper(), loc="left", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)

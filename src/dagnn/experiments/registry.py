@@ -165,7 +165,8 @@ class _Maker:
             if row == "GCN":  # of which the paper's values are those of D-VAE's code
                 for column in values:
                     cell = self.autoencoder(column[:2], "gcn", as_published=True)
-                    places.append(self.place("table2", "GCN, as published", column, cell))
+                    place = self.place("table2", row, column, cell)
+                    places.append(replace(place, row="GCN as published"))
         return places
 
     def table3(self) -> list[Place]:

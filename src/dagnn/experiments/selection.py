@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -103,14 +104,17 @@ class Selection:
         """One that is misspelt beside others would just be missing."""
         for row in self.rows:
             if not any(entry.only([row], None).places for entry in entries):
-                known = dict.fromkeys(name for entry in entries for name in entry.rows)
-                raise ValueError(f"expected a row of {self.name} ({', '.join(known)}), got {row!r}")
+                raise self._unknown("row", row, [name for e in entries for name in e.rows])
         for column in self.columns:
             if not any(entry.only(None, [column]).places for entry in entries):
-                known = dict.fromkeys(name for entry in entries for name in entry.columns)
-                raise ValueError(
-                    f"expected a column of {self.name} ({', '.join(known)}), got {column!r}"
-                )
+                raise self._unknown("column", column, [c for e in entries for c in e.columns])
+
+    def _unknown(self, kind: str, name: str, known: Iterable[str]) -> ValueError:
+        spellings = {other.lower(): other for other in known}
+        near = difflib.get_close_matches(name.lower(), spellings, n=1)
+        hint = f"; did you mean {spellings[near[0]]!r}?" if near else ""
+        names = ", ".join(map(repr, spellings.values()))
+        return ValueError(f"expected a {kind} of {self.name} ({names}), got {name!r}{hint}")
 
     def _chosen(self, entry: Entry) -> Entry:
         entry = entry.only(self.rows, self.columns)

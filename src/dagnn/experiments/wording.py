@@ -88,11 +88,11 @@ def notes(view: EntryView) -> list[str]:
             "The paper's TOK is on the first release of OGB's code graphs, in which the name often "
             "stood; here it is masked, so that F1 is lower for all models."
         )
-    if view.entry.name == "table2":
+    if any(place.place.row == "GCN as published" for place in view.places):
         found.append(
             "The paper's values of GCN are those of D-VAE's code, in which the nodes of a layer "
-            "come one after the other, and predecessors send what they have become in it: the row "
-            "“as published”. The row above it is a GCN whose nodes come all at once."
+            "come one after the other, and predecessors send what they have become in it (GCN as "
+            "published). The other GCN is a convolution: its nodes come all at once."
         )
     if exact := _exact(view):
         found.append(f"By an exact Gaussian process instead of a sparse one: {exact}.")
