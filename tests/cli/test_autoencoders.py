@@ -109,7 +109,7 @@ def test_an_interrupted_run_knows_its_data(
     def interrupted(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dagnn.autoencoders.fitting.fit_autoencoder", interrupted)
+    monkeypatch.setattr("lightning.pytorch.Trainer.fit", interrupted)
     run("train", "na", "--data", na, "--out", tmp_path / "run", *TINY)
     assert training_data(tmp_path / "run") == na
 

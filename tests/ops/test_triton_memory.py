@@ -28,7 +28,12 @@ def test_everything_in_the_interpreter() -> None:
 
 
 @pytest.fixture
-def step(monkeypatch: pytest.MonkeyPatch) -> Runner:
+def aggregator() -> str:
+    return "attention"
+
+
+@pytest.fixture
+def step(aggregator: str, monkeypatch: pytest.MonkeyPatch) -> Runner:
     """A training step of two layers in both directions; in the interpreter, without kernels."""
     if INTERPRETED:
         from dagnn.ops.triton import gather, launch, operands, pool, sums, wave
@@ -36,7 +41,8 @@ def step(monkeypatch: pytest.MonkeyPatch) -> Runner:
         for module in (gather, launch, operands, pool, sums, wave):
             monkeypatch.setattr(module, "call", lambda *_: None)
     schedule = LevelSchedule.from_data(layered([WIDTH] * LEVELS, 1).to(DEVICE), reverse=True)
-    model = DAGNN(HIDDEN, HIDDEN, 2, bidirectional=True, backend="triton").to(DEVICE)
+    options: dict[str, Any] = {"aggregator": aggregator, "backend": "triton"}
+    model = DAGNN(HIDDEN, HIDDEN, 2, bidirectional=True, **options).to(DEVICE)
     x = torch.randn(schedule.num_nodes, HIDDEN, device=DEVICE, requires_grad=True)
 
     def run() -> None:
@@ -65,7 +71,10 @@ def test_rows_at_the_peak(
 
 @kernels
 @pytest.mark.skipif(CUDA, reason="backward has a thread of its own")
-@pytest.mark.parametrize("wavefront", ["never", "always"])
+@pytest.mark.parametrize(
+    ("wavefront", "aggregator"),
+    [("never", "attention"), ("always", "attention"), ("never", "gated_sum")],
+)
 def test_pytorch_sums_over_no_nodes(
     wavefront: str, step: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

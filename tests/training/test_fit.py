@@ -18,6 +18,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from dagnn import GraphBatchSampler
+from dagnn.datasets.training_data import training_data
 from dagnn.training import (
     NonFiniteLossError,
     Plateau,
@@ -92,6 +93,22 @@ def test_another_config_is_refused_with_the_difference(whole: Path) -> None:
         train(whole, seed=2)
     with pytest.raises(ValueError, match=r"extra is None there and 'x' here"):
         train(whole, config={"model": {"name": "toy", "layers": 2}, "extra": "x"})
+
+
+def test_where_the_data_are_is_kept_of_a_run_that_may_go_on(whole: Path, tmp_path: Path) -> None:
+    assert training_data(whole) is None
+    with pytest.raises(ValueError, match="another config"):
+        train(whole, seed=2, source="other.txt")
+    assert training_data(whole) is None
+    train(tmp_path, epochs=1, source="mine.txt")
+    train(tmp_path, epochs=1, source="moved.txt")
+    assert training_data(tmp_path) == Path("moved.txt").absolute()
+    # What somebody else keeps under these names is left as it is.
+    for name in ("config.json", "data.json"):
+        (tmp_path / name).write_text('{"x": 1}')
+    with pytest.raises(ValueError, match="of something else"):
+        train(tmp_path, epochs=1, source="mine.txt")
+    assert (tmp_path / "data.json").read_text() == '{"x": 1}'
 
 
 def assert_same_run(folder: Path, other: Path) -> None:
@@ -195,7 +212,7 @@ class Waiting(Toy):
 
 
 def train_slowly(folder: Path, begun: Event) -> None:
-    train(folder, Waiting(begun))
+    train(folder, Waiting(begun), source="mine.txt")
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
@@ -206,7 +223,8 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     try:
         assert begun.wait(60)
         with pytest.raises(ValueError, match=f"another process is training .* {child.pid}.*Wait"):
-            train(tmp_path)
+            train(tmp_path, source="other.txt")
+        assert training_data(tmp_path) == Path("mine.txt").absolute()
     finally:
         child.kill()
         child.join(60)

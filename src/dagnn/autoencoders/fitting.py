@@ -247,6 +247,7 @@ def fit_autoencoder(
     folder: str | os.PathLike[str],
     *,
     data: dict[str, Any] | None = None,
+    source: str | os.PathLike[str] | None = None,
     device: str = "auto",
     devices: int = 1,
     num_nodes: int = 1,
@@ -261,6 +262,7 @@ def fit_autoencoder(
         graphs: The training graphs.
         folder: Where the run is kept.
         data: What to keep of the data in the run's config, such as a file's name and fingerprint.
+        source: Their file; see :func:`dagnn.training.fit`.
         device: ``"cpu"``, ``"cuda"`` or ``"auto"``.
         devices, num_nodes: See :func:`dagnn.training.fit`. The processes share each batch, so that
             its size and the results stay the same; on GPUs, their steps are not captured.
@@ -283,6 +285,7 @@ def fit_autoencoder(
         precision="tf32" if on_gpu else "32",
         seed=config.seed,
         config={"autoencoder": asdict(config), "sizes": sizes, "data": data or {}},
+        source=source,
         device=device,
         devices=devices,
         num_nodes=num_nodes,

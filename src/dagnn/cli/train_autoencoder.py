@@ -51,7 +51,7 @@ class Pool(enum.StrEnum):
 
 
 SETTINGS = "Settings (by default the preset's)"
-ABLATIONS = "Ablations (DAGNN's, unless they say whose)"
+ABLATIONS = "Options of a model (DAGNN's, if not said)"
 ModelOption = Annotated[Model, typer.Option(help="The autoencoder.")]
 PresetOption = Annotated[
     Preset, typer.Option(help="quick: a small model, minutes on two cores; paper: its protocol.")
@@ -246,7 +246,6 @@ def _train(
     from dagnn.autoencoders.fitting import fit_autoencoder
     from dagnn.autoencoders.quality import measure_quality
     from dagnn.autoencoders.task_data import default_file, load_task
-    from dagnn.datasets.training_data import keep_training_data
     from dagnn.training import run_record, write_json
     from dagnn.training.fit import accelerator
     from dagnn.training.processes import is_first, join, leave
@@ -258,13 +257,13 @@ def _train(
     if is_first():
         sizes = f"{len(found.train):,} graphs of {path} to train on, {len(found.test):,} to test"
         messages.print(f"{sizes}; {folder}", markup=False, highlight=False)
-        keep_training_data(folder, path, found.fingerprint)
     data = {"file": Path(path).name, "sha256": found.fingerprint}
     trained, run = fit_autoencoder(
         config,
         found.train,
         folder,
         data=data,
+        source=path,
         device=device,
         devices=devices,
         num_nodes=num_nodes,

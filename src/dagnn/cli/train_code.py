@@ -250,7 +250,6 @@ def _train(
     from functools import lru_cache
 
     from dagnn.datasets.code_dataset import CodeDataset, load_code_dataset
-    from dagnn.datasets.training_data import keep_training_data
     from dagnn.tasks.code_protocol import LEARNING_RATES
     from dagnn.tasks.code_training import repeat, sweep
     from dagnn.tasks.simple_baselines import simple_baselines
@@ -263,14 +262,12 @@ def _train(
     folder = out or Path("runs", run.task, run.encoder.model)
     scores: dict[float, float | None] = {}
     if sweep_first:
-        rate, scores = sweep(run, load, folder / "sweep", LEARNING_RATES, **fitting)
+        rate, scores = sweep(run, load, folder / "sweep", LEARNING_RATES, source=source, **fitting)
         run = replace(run, learning_rate=rate)
-    data = load(run.edges, run.train_share)
-    for seed in seeds:
-        keep_training_data(folder / f"seed{seed}", source, data.fingerprint)
-    summary = repeat(run, load, folder, seeds, **fitting)
+    summary = repeat(run, load, folder, seeds, source=source, **fitting)
     if not is_first():
         leave()
+    data = load(run.edges, run.train_share)
     summary["baselines"] = simple_baselines(run.task, data.valid, data.test, data.vocabulary)
     if scores:
         summary["sweep"] = {f"{rate:g}": score for rate, score in scores.items()}

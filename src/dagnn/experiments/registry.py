@@ -269,6 +269,7 @@ def changed_options(options: Mapping[str, Any], model: str, task: str) -> dict[s
         "aggregator": "attention",
         "cell": "gru",
         "pool": "targets",
+        "as_published": False,
     }
     return {name: value for name, value in options.items() if own.get(name) != value}
 

@@ -49,6 +49,7 @@ def train_code(
     data: CodeDataset,
     folder: str | Path,
     *,
+    source: str | Path | None = None,
     device: str = "auto",
     devices: int = 1,
     num_nodes: int = 1,
@@ -64,6 +65,7 @@ def train_code(
         run: What to do.
         data: The data, with the edges and the share of the training split that :obj:`run` names.
         folder: Where the run is kept.
+        source: Where the data are; see :func:`dagnn.training.fit`.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         devices, num_nodes: See :func:`dagnn.training.fit`. The processes share each batch of
             :obj:`run`, so that its size and the results stay the same.
@@ -115,6 +117,7 @@ def train_code(
         precision=run.precision,
         seed=run.seed,
         config=config,
+        source=source,
         device=where.type,
         devices=devices,
         num_nodes=num_nodes,

@@ -78,6 +78,7 @@ def fit(
     precision: str = "32",
     seed: int = 0,
     config: dict[str, Any],
+    source: str | os.PathLike[str] | None = None,
     device: str = "auto",
     devices: int = 1,
     num_nodes: int = 1,
@@ -155,6 +156,8 @@ def fit(
         seed: Of all randomness in the steps.
         config: What the run is: numbers, words, lists and dictionaries. Stored in ``config.json``
             and under ``"config"`` in the checkpoints, together with the settings above.
+        source: Where the data are. Kept in ``data.json``, since it is no part of what the run is:
+            data may move.
         device: ``"cpu"``, ``"cuda"``, or ``"auto"`` for CUDA if it is there.
         devices: Processes on each machine, with a GPU each, unless on the CPU.
         num_nodes: Machines.
@@ -188,7 +191,7 @@ def fit(
         "seed": seed,
     }
     config = {**config, "fit": settings}
-    with _claimed(folder, config):
+    with _claimed(folder, config, source):
         last = folder / "last.ckpt"
         bookkeeper = Bookkeeper(
             folder,
@@ -273,7 +276,9 @@ def _strategy(module: LightningModule) -> str | Strategy:
 
 
 @contextmanager
-def _claimed(folder: Path, config: dict[str, Any]) -> Iterator[None]:
+def _claimed(
+    folder: Path, config: dict[str, Any], source: str | os.PathLike[str] | None
+) -> Iterator[None]:
     """See that the folder is for this config, and that no other run works in it. What a killed one
     had is free."""
 
@@ -286,6 +291,8 @@ def _claimed(folder: Path, config: dict[str, Any]) -> Iterator[None]:
                 "another folder"
             ) from error
         _claim(folder, config)
+        if source is not None:
+            write_json(folder / "data.json", {"path": os.path.abspath(source)})
 
     with ExitStack() as stack:
         from_first(claim)

@@ -93,8 +93,9 @@ class Display:
         self._bar.stop()
 
     def epoch(self, epoch: int, steps: int, done: int) -> None:
-        name, self._hint, hint = f"{epoch + 1}/{self.epochs}", "", self._hint
-        self._bar.reset(self._task, total=steps, completed=done, epoch=name, text=hint)
+        name = f"{epoch + 1}/{self.epochs}"
+        self._bar.reset(self._task, total=steps, completed=done, epoch=name, text=self._hint)
+        self._hint = ""
 
     def advance(self) -> None:
         self._bar.advance(self._task)

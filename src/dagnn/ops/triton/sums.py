@@ -56,8 +56,13 @@ def sum_kernel(
 
 
 def sum_nodes(values: Tensor, weight: Tensor | None = None) -> Tensor:
-    """The sum of rows ``[S, N, W]``, with a weight ``[S, N]`` or without, in float32. ``[S, W]``"""
+    """The sum of rows ``[S, N, W]``, with a weight ``[S, N]`` or without, in float32. ``[S, W]``
+
+    Rows may be apart, as those of a slice of columns are, but follow each other.
+    """
     directions, nodes, width = values.shape
+    assert values.stride(2) == 1
+    assert directions == 1 or values.stride(0) == nodes * values.stride(1) or not nodes
     length = ceil_div(max(nodes, 1), PARTS * ROWS) * ROWS
     parts = ceil_div(nodes, length)
     out = values.new_empty(directions, parts, width, dtype=torch.float32)
