@@ -92,8 +92,7 @@ def notes(view: EntryView) -> list[str]:
         found.append(
             "The paper's values of GCN are those of D-VAE's code, in which the nodes of a layer "
             "come one after the other, and predecessors send what they have become in it (GCN as "
-            "published). The other GCN is a convolution: its nodes come all at once. "
-            "results/autoencoders_by_epochs.json has both by epochs, on NA."
+            "published). The other GCN is a convolution: its nodes come all at once."
         )
     if exact := _exact(view):
         found.append(f"By an exact Gaussian process instead of a sparse one: {exact}.")
