@@ -30,6 +30,16 @@ def test_larger_takes_longer() -> None:
     assert seconds("tok") > 5 * seconds("tok-15")
 
 
+def test_a_gpu_is_faster_and_its_times_are_its_own() -> None:
+    (cell,) = make_entry("table2", "paper").only(["DAGNN"], ["na"]).cells()
+    assert estimate(cell, []).seconds > 50 * estimate(cell, [], on_gpu=True).seconds > 50 * 60
+    for gpu in (None, "NVIDIA H200"):
+        hardware = {"cpus": 2, "gpu": gpu}
+        records = [make_record(cell, latent_metrics([1.0], [0.0]), hardware=hardware)]
+        assert estimate(cell, records, on_gpu=gpu is not None).is_measured
+        assert not estimate(cell, records, on_gpu=gpu is None).is_measured
+
+
 def test_measured_seconds_of_another_seed(tmp_path: Path) -> None:
     (tmp_path / "final_structures6.txt").touch()
     cells = make_entry("table2").only(["GCN"], None).cells([0, 1])

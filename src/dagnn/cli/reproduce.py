@@ -172,7 +172,7 @@ def reproduce(
     alone = workers == 1 and ray is None and preset is Preset.paper  # a bar that is worth watching
     place = Workplace(data_folder(data_dir), runs, device.value, progress=alone)
     if dry_run:
-        _show_plan(cells, records, place.data, as_json)
+        _show_plan(cells, records, place.data, _on_gpu(device), as_json)
         return
     if gpus and ray is None:
         raise ValueError("expected --ray with --gpus, which are shares of its workers")
@@ -245,13 +245,15 @@ def _import(run: Path, folder: Path, as_json: bool) -> None:
         results.print(str(folder / f"{record.cell.id}.json"), markup=False, highlight=False)
 
 
-def _show_plan(cells: list[Cell], records: list[Record], data: Path, as_json: bool) -> None:
+def _show_plan(
+    cells: list[Cell], records: list[Record], data: Path, on_gpu: bool, as_json: bool
+) -> None:
     from rich import box
     from rich.table import Table
 
     from dagnn.experiments.plan import make_plan
 
-    plan = make_plan(cells, records, data)
+    plan = make_plan(cells, records, data, on_gpu)
     if as_json:
         print_json(plan.to_dict())
         return

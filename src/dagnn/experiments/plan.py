@@ -59,7 +59,10 @@ class Plan:
 
 
 def make_plan(
-    cells: Sequence[Cell], records: Sequence[Record], data: str | os.PathLike[str]
+    cells: Sequence[Cell],
+    records: Sequence[Record],
+    data: str | os.PathLike[str],
+    on_gpu: bool = False,
 ) -> Plan:
     """See what is done, what is to run and what lacks its data; nothing is run or written."""
     done = {record.cell.id for record in records}
@@ -74,7 +77,7 @@ def make_plan(
         groups.setdefault((cell.name, state), []).append(cell)
     lines = []
     for (name, state), group in groups.items():
-        estimates = [estimate(cell, records) for cell in group]
+        estimates = [estimate(cell, records, on_gpu) for cell in group]
         seconds = sum(each.seconds for each in estimates) / len(group)
         measured = all(each.is_measured for each in estimates)
         lines.append(Line(name, state, len(group), round(seconds, 1), measured))

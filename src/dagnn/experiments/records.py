@@ -41,6 +41,10 @@ class Record:
         return str(hardware.get("gpu") or f"{hardware.get('cpus')} CPU cores")
 
     @property
+    def is_on_gpu(self) -> bool:
+        return bool(self.content["hardware"].get("gpu"))
+
+    @property
     def is_shared(self) -> bool:
         """Whether others used its device meanwhile, so that its time says little."""
         return bool(self.content.get("shared", False))
