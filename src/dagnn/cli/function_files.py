@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dagnn.cli.console import messages
+from dagnn.cli.console import counted, messages
 
 if TYPE_CHECKING:
     from dagnn.datasets.functions import FunctionGraph
@@ -19,7 +19,7 @@ def read_functions(paths: Sequence[str]) -> tuple[list[str], list[FunctionGraph]
     """All functions of some files and folders, and the file of each.
 
     A file that cannot be parsed is named on stderr, with line and column where the error has a
-    place; if no file can, the command ends with status 1.
+    place; if no file can, the command ends with status 1. That there are no functions is said, too.
     """
     from dagnn.datasets.corpus_parts import parse_file
     from dagnn.datasets.functions import SourceError
@@ -49,4 +49,6 @@ def read_functions(paths: Sequence[str]) -> tuple[list[str], list[FunctionGraph]
         raise ValueError(f"expected Python files, found none in {', '.join(paths)}")
     if failed == len(sources):
         raise typer.Exit(1)
+    if not functions:
+        messages.print(f"no functions in {counted(len(sources) - failed, 'file')}")
     return files, functions
