@@ -107,6 +107,9 @@ def test_another_scoring_stands_with_a_note() -> None:
     short = with_settings(cell, scoring={"seeds": 2, "options": {"fitc": fitc}})
     view = view_entry("table2", "paper", [make_record(short, latent)])
     assert "DAGNN, na-rmse: run with scoring.seeds 2." in notes(view)
+    commands = "The commands score latent spaces as planned, also where these were not."
+    assert commands in notes(view)
+    assert commands not in notes(view_entry("table2", "paper", [make_record(cell, latent)]))
 
 
 def test_why_a_run_is_in_no_table() -> None:
