@@ -121,6 +121,10 @@ def test_import(folder: Path) -> None:
     done = run("reproduce", "--import-run", folder / "a")
     path = Path(done.stdout.strip())
     assert path.parent == Path("results/cells")
+    assert done.stderr == (
+        f"{path.stem} is in no table: the nearest place has hidden_channels 501 (here 6), "
+        "latent_channels 56 (here 3)\n"
+    )
     assert json.loads(path.read_text(encoding="utf-8"))["config"]["hidden_channels"] == 6
     assert json.loads(run("reproduce", "--import-run", "a", "--json").stdout) == [path.stem]
 

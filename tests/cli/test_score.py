@@ -15,6 +15,7 @@ from dagnn.autoencoders import score_run
 from dagnn.autoencoders.score_run import score_points
 from dagnn.cli import app
 from dagnn.cli.score import _print_table
+from tests.autoencoders.interruption import interrupted_after
 from tests.autoencoders.na_file import write_architectures
 
 ARCHITECTURE = "[[4],[0,1],[2,0,1],[3,1,1,0],[5,0,0,0,1],[1,0,1,1,1,0]]"
@@ -93,6 +94,16 @@ def test_the_graphs_of_the_training_are_found(
             run(*command)
 
 
+def test_a_run_that_is_not_finished_is_said(tmp_path: Path) -> None:
+    data, out = tmp_path / "na.txt", tmp_path / "run"
+    write_architectures(data, 100)
+    with interrupted_after(1):
+        run("train", "na", "--data", data, "--out", out, *TINY, "--epochs", 3)
+    result = run("score", out, "--seeds", 1, "--json")
+    assert "last.ckpthas1of3epochs;itisscoredasitis" in "".join(result.stderr.split())
+    assert json.loads(result.stdout)["checkpoint"].items() >= {"epochs": 1, "of_epochs": 3}.items()
+
+
 def test_no_number_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     """On 80 columns, which is what a pipe has."""
     wide = {"mean": 1234.5678, "std": 1234.5678}
@@ -119,6 +130,7 @@ def test_a_rate_of_zero_is_refused(
 def test_progress_and_the_predictor_are_told(trained: tuple[Path, Path]) -> None:
     result = run("score", trained[0], "--data", trained[1], "--seeds", 1)
     assert "vfe: fitting seed 0 of 1" in result.stderr
+    assert "epochs" not in result.stderr
     assert "Predictor, kept with it: RMSE" in result.stdout
     with pytest.raises(FileNotFoundError, match="train one first"):
         run("score", trained[0].parent / "nothing")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,11 @@ from dagnn.experiments.imports import import_runs
 from dagnn.experiments.records import read_records
 from dagnn.experiments.registry import make_entry
 from dagnn.experiments.run_cell import MARK
-from dagnn.experiments.views import view_entry
+from dagnn.experiments.views import view_entry, why_in_no_table
 from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import preset
 from dagnn.training import run_record, write_json
+from tests.autoencoders.interruption import interrupted_after
 from tests.autoencoders.na_file import write_architectures
 
 
@@ -43,6 +46,56 @@ def test_scored_autoencoder(tmp_path: Path) -> None:
     assert read.cell.settings["options"] == {"pool": "all"}  # two layers go without saying
 
 
+def test_scores_that_are_not_of_the_run_as_it_is(tmp_path: Path) -> None:
+    """A run that was scored on the way, went on, and was scored with other graphs."""
+    file, run = tmp_path / "final_structures6.txt", tmp_path / "runs" / "a"
+    write_architectures(file, 100)
+    data = load_task("na", file)
+    config = AutoencoderConfig("dagnn", "na", 8, 3, epochs=2, batch_size=64)
+    source = {"file": file.name, "sha256": data.fingerprint}
+    quick: dict[str, Any] = {"kinds": ["vfe"], "preset": "quick", "seeds": 1, "device": "cpu"}
+
+    def train() -> None:
+        fit_autoencoder(config, data.train, run, data=source, device="cpu", progress=False)
+
+    def refused(words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            import_runs(tmp_path / "runs", tmp_path / "cells")
+        assert not (tmp_path / "cells").exists()
+
+    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
+        train()
+    told: list[str] = []
+    scored = score_run(run, file, tell=told.append, **quick)
+    assert told[0] == f"{run / 'last.ckpt'} has 1 of 2 epochs; it is scored as it is"
+    assert (scored["checkpoint"]["epochs"], scored["checkpoint"]["of_epochs"]) == (1, 2)
+    refused(r"come to its end, got .*a with 1 of 2 epochs; train it on.* and score it again")
+    train()
+    refused(r"score\.json was made from another state of last\.ckpt.*: dagnn score .*last\.ckpt")
+    score_run(run, file, **quick)
+    (record,) = import_runs(tmp_path / "runs", tmp_path / "cells")
+    assert record.metrics["epochs"] == len(record.content["history"]) == 2
+    for path in (tmp_path / "cells").iterdir():
+        path.unlink()
+    (tmp_path / "cells").rmdir()
+    score = json.loads((run / "score.json").read_text(encoding="utf-8"))
+    score["data"] |= {"file": "other.txt", "sha256": "ab" * 32}
+    write_json(run / "score.json", score)
+    refused(r"graphs that .*a was trained on, got one with others \(other\.txt\); score it again")
+
+
+def test_graphs_of_ones_own_are_no_tables(tmp_path: Path) -> None:
+    file, run = tmp_path / "mine.txt", tmp_path / "run"
+    write_architectures(file, 100)
+    data = load_task("na", file)
+    config = AutoencoderConfig("dagnn", "na", 8, 3, epochs=1, batch_size=64)
+    fit_autoencoder(config, data.train, run, device="cpu", progress=False)
+    score_run(run, file, kinds=["vfe"], preset="quick", seeds=1, device="cpu")
+    (record,) = import_runs(run, tmp_path / "cells")
+    assert (record.cell.data, record.cell.settings["data"]) == ("mine", "mine.txt")
+    assert why_in_no_table(record) == "its graphs are those of mine.txt"
+
+
 def test_code_run_stands_in_its_table(tmp_path: Path) -> None:
     """As `dagnn train lp --model dagnn --preset paper --precision tf32` writes it."""
     run = preset("paper", "lp", "dagnn")
@@ -60,6 +113,7 @@ def test_code_run_stands_in_its_table(tmp_path: Path) -> None:
     place = view_entry("table1", "paper", [imported]).at("DAGNN", "lp")
     assert place is not None
     assert place.records == (imported,)
+    assert not why_in_no_table(imported)
     assert place.changes == {"precision": "tf32"}
     planned = make_entry("table1", "paper").only(["DAGNN"], ["lp"]).cells([0])
     assert imported.cell.differences(planned[0]) == {"precision": "32"}

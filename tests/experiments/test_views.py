@@ -12,7 +12,15 @@ from dagnn.experiments.cells import Cell
 from dagnn.experiments.paper_values import Value
 from dagnn.experiments.records import Record
 from dagnn.experiments.registry import make_entry
-from dagnn.experiments.views import Measured, PlaceView, standard_errors, view_all, view_entry
+from dagnn.experiments.views import (
+    Measured,
+    PlaceView,
+    standard_errors,
+    view_all,
+    view_entry,
+    why_in_no_table,
+)
+from dagnn.experiments.wording import notes
 from tests.experiments.fake_records import latent_metrics, make_record
 
 
@@ -78,6 +86,47 @@ def test_runs_with_another_protocol_stand_with_a_note() -> None:
     assert not place.changes
     wider = with_settings(cell, encoder={**cell.settings["encoder"], "channels": 10})
     assert not place_at("table1", "DAGNN", "lp", [make_record(wider, {"test_accuracy": 1})]).records
+
+
+def test_another_scoring_stands_with_a_note() -> None:
+    cell = cell_at("table2", "DAGNN", "na-rmse")
+    fitc = cell.settings["scoring"]["options"]["fitc"]
+    latent = latent_metrics([0.2, 0.3], [0.9, 0.95])
+
+    def changes(metrics: dict[str, object], options: dict[str, object], seeds: int) -> object:
+        scored = with_settings(cell, scoring={"seeds": seeds, "options": options})
+        return place_at("table2", "DAGNN", "na-rmse", [make_record(scored, metrics)]).changes
+
+    assert changes(latent, {"fitc": fitc}, 10) == {}
+    assert changes(latent, {"fitc": fitc, "vfe": {"steps": 1}}, 10) == {}  # beside it
+    assert changes(latent, {"fitc": {**fitc, "steps": 60}}, 2) == {
+        "scoring.seeds": 2, "scoring.steps": 60
+    }  # fmt: skip
+    other = latent_metrics([0.2, 0.3], [0.9, 0.95], "vfe")
+    assert changes(other, {"vfe": fitc}, 10) == {"scoring.process": "vfe"}
+    short = with_settings(cell, scoring={"seeds": 2, "options": {"fitc": fitc}})
+    view = view_entry("table2", "paper", [make_record(short, latent)])
+    assert "DAGNN, na-rmse: run with scoring.seeds 2." in notes(view)
+    commands = "The commands score latent spaces as planned, also where these were not."
+    assert commands in notes(view)
+    assert commands not in notes(view_entry("table2", "paper", [make_record(cell, latent)]))
+
+
+def test_why_a_run_is_in_no_table() -> None:
+    quick, paper = (cell_at("table2", "DAGNN", "na-rmse", preset) for preset in ("quick", "paper"))
+    metrics = latent_metrics([0.5, 0.6], [0.8, 0.7])
+
+    def why(cell: Cell) -> str:
+        return why_in_no_table(make_record(cell, metrics))
+
+    assert why(quick) == why(paper) == why(with_settings(paper, epochs=2)) == ""
+    assert why(with_settings(quick, graphs=None)) == "the nearest place has graphs 2000"
+    smaller = with_settings(paper, hidden_channels=6)
+    assert why(smaller) == "the nearest place has hidden_channels 501 (here 6)"
+    assert why(with_settings(paper, data="my.txt")) == "its graphs are those of my.txt"
+    assert why(with_settings(paper, model="mine")) == "none has autoencoder-na-mine"
+    exact = make_record(paper, latent_metrics([0.5], [0.8], "exact"))  # its time is in a figure
+    assert why_in_no_table(exact).startswith("it has no score by a sparse Gaussian process")
 
 
 def test_runs_that_come_first() -> None:

@@ -20,10 +20,11 @@ from dagnn.autoencoders.latent_scoring import KINDS, prediction_measures, score_
 from dagnn.autoencoders.task_data import file_digest, load_task, training_file
 from dagnn.autoencoders.vae import DagVAE
 from dagnn.datasets.small_dags import SmallDags
-from dagnn.training import find_checkpoint, run_record, write_json
+from dagnn.training import find_checkpoint, read_checkpoint, run_record, standing, write_json
 
 __all__ = [
     "PRESETS",
+    "check_state",
     "distinct_graphs",
     "latent_points",
     "predict_scores",
@@ -83,7 +84,8 @@ def score_run(
 
     Beside the checkpoint, ``score.json`` is written, which is also returned, and
     ``predictor.safetensors``, from which :func:`predict_scores` predicts; how well, on the test
-    graphs, stands under ``"predictor"``.
+    graphs, stands under ``"predictor"``, and what was scored under ``"checkpoint"``. A run that is
+    not finished is scored as it is.
 
     Args:
         checkpoint: A checkpoint of :func:`dagnn.autoencoders.fitting.fit_autoencoder`, or a run's
@@ -108,7 +110,11 @@ def score_run(
     path = find_checkpoint(checkpoint, "last.ckpt")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    sha256 = file_digest(path)  # before it is read: a run that goes on meanwhile is another state
     model, config = load_autoencoder(path, device)
+    trained = standing(read_checkpoint(path))
+    if not trained.finished:
+        tell(f"{path} has {trained.epochs} of {trained.of_epochs} epochs; it is scored as it is")
     task = config["autoencoder"]["task"]
     options = {kind: process_options(kind, preset, task) for kind in kinds}
     seeds = seeds or PRESETS[preset]["seeds"]
@@ -131,7 +137,7 @@ def score_run(
     train_z, test_z = (latent_points(model, graphs) for graphs in (train, test))
     metrics = score_points((train_z, train.score), (test_z, test.score), options, seeds, tell)
     tell("fitting the predictor")
-    predictor = _fit_predictor(train_z, train.score, task, preset, path)
+    predictor = _fit_predictor(train_z, train.score, task, preset, sha256)
     predictor.save(path.with_name(PREDICTOR))
     mean, std, *_ = predictor.predict(test_z)
     deviation = train.score.std(correction=0).item()
@@ -146,6 +152,9 @@ def score_run(
             "as_in_training": as_in_training,
         },
     )
+    record["checkpoint"] = {
+        "sha256": sha256, "epochs": trained.epochs, "of_epochs": trained.of_epochs
+    }  # fmt: skip
     record["predictor"] = prediction_measures(mean, std, test.score, deviation)
     write_json(path.with_name("score.json"), record)
     if plot is not None:
@@ -215,13 +224,27 @@ def predict_scores(checkpoint: str | os.PathLike[str], graphs: SmallDags, task: 
     if not predictor_path.exists():
         raise ValueError(f"expected {predictor_path}; make it with: dagnn score {path}")
     predictor = LatentPredictor.load(predictor_path)
-    if predictor.metadata.get("checkpoint_sha256") != file_digest(path):
-        raise ValueError(
-            f"{predictor_path} was made from another state of {path.name}; make it anew with: "
-            f"dagnn score {path}"
-        )
+    check_state(predictor_path, predictor.metadata.get("checkpoint_sha256"), path)
     _check_sizes(graphs, config, "the graphs")
     return predictor.predict(model.encode_all(graphs).double())
+
+
+def check_state(made: Path, sha256: str | None, checkpoint: Path) -> None:
+    """See that what :func:`score_run` made is of a checkpoint as it is now.
+
+    Args:
+        made: The file that was made.
+        sha256: The digest of the checkpoint then.
+        checkpoint: The checkpoint.
+
+    Raises:
+        ValueError: If the checkpoint has changed, as by more training.
+    """
+    if sha256 != file_digest(checkpoint):
+        raise ValueError(
+            f"{made} was made from another state of {checkpoint.name}; make it anew with: "
+            f"dagnn score {checkpoint}"
+        )
 
 
 def distinct_graphs(graphs: SmallDags) -> Tensor:
@@ -236,10 +259,8 @@ def distinct_graphs(graphs: SmallDags) -> Tensor:
     return first.scatter_reduce(0, group, place, "amin").sort().values
 
 
-def _fit_predictor(
-    z: Tensor, y: Tensor, task: str, preset: str, checkpoint: Path
-) -> LatentPredictor:
-    metadata = {"task": task, "checkpoint_sha256": file_digest(checkpoint)}
+def _fit_predictor(z: Tensor, y: Tensor, task: str, preset: str, sha256: str) -> LatentPredictor:
+    metadata = {"task": task, "checkpoint_sha256": sha256}
     options = process_options("vfe", preset, task)
     return LatentPredictor.fit(z, y, seeds=PREDICTOR_SEEDS, metadata=metadata, **options)
 

@@ -236,8 +236,13 @@ def _default_jobs(preset: Preset, device: Device) -> int:
 
 def _import(run: Path, folder: Path, as_json: bool) -> None:
     from dagnn.experiments.imports import import_runs
+    from dagnn.experiments.views import why_in_no_table
 
     found = import_runs(run, folder)
+    for record in found:
+        if why := why_in_no_table(record):
+            messages.print(f"{record.cell.id} is in no table: {why}", style="yellow",
+                           markup=False, highlight=False, soft_wrap=True)  # fmt: skip
     if as_json:
         print_json([record.content["id"] for record in found])
         return

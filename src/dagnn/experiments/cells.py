@@ -141,9 +141,11 @@ class Cell:
 
     def differences(self, other: Cell) -> dict[str, Any]:
         """What the other has other than this one: names of settings and the other's values."""
-        mine, others = _flat(self.config), _flat(other.config)
-        names = sorted(mine.keys() | others.keys())
-        return {name: others.get(name) for name in names if mine.get(name) != others.get(name)}
+        return _differences(self.config, other.config)
+
+    def model_differences(self, other: Cell) -> dict[str, Any]:
+        """What :meth:`same_model` finds different: names of settings and the other's values."""
+        return _differences(self._model_config(), other._model_config())
 
     def _own_options(self) -> dict[str, str]:
         fixed = {"epochs"} if self.is_timing else set()
@@ -152,6 +154,12 @@ class Cell:
     def _model_config(self) -> dict[str, Any]:
         left_out = PROTOCOL | {"purpose", "scoring"}
         return {name: value for name, value in self.config.items() if name not in left_out}
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    mine, others = _flat(one), _flat(other)
+    names = sorted(mine.keys() | others.keys())
+    return {name: others.get(name) for name in names if mine.get(name) != others.get(name)}
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

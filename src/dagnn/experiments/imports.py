@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dagnn.autoencoders.score_run import check_state
+from dagnn.autoencoders.task_data import FILES
 from dagnn.experiments.cells import Cell
 from dagnn.experiments.records import Record, record_path
 from dagnn.experiments.registry import changed_options, code_settings
 from dagnn.experiments.run_cell import MARK, median_time, read_history
 from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun
-from dagnn.training import write_json
+from dagnn.training import find_checkpoint, read_checkpoint, standing, write_json
 
 __all__ = ["import_runs"]
 
@@ -26,14 +28,17 @@ def import_runs(runs: str | os.PathLike[str], folder: str | os.PathLike[str]) ->
     autoencoders once they are scored.
 
     A run stands in a table if its model is the table's; where its protocol differs (epochs,
-    learning rate, precision, …), the report says so.
+    learning rate, precision, scoring, …), the report says so. See also
+    :func:`dagnn.experiments.views.why_in_no_table`.
 
     Args:
         runs: A run's folder, or one with several below it.
         folder: Where records are kept. One that is there is written anew.
 
     Raises:
-        ValueError: If there is no such run.
+        ValueError: If there is no such run, or one was scored before it had come to its end, in
+            another state than it is in now, or with other graphs than it was trained on. Then
+            nothing is written.
     """
     runs = Path(runs)
     records = [_content(path) for path in _finished(runs)]
@@ -75,7 +80,8 @@ def _content(path: Path) -> Record | None:
         "metrics": metrics,
         "data": {"name": cell.data, "sha256": sha256},
         **{name: run[name] for name in ENVIRONMENT},
-        "history": read_history(path.parent),
+        # A run that was made longer, but not to its new end, has more.
+        "history": read_history(path.parent)[: metrics.get("epochs")],
     }
     return Record(cell, content)
 
@@ -87,7 +93,7 @@ def _code(run: dict[str, Any]) -> Cell:
 
 
 def _autoencoder(folder: Path, score: dict[str, Any]) -> tuple[Cell, dict[str, Any]]:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config, epochs = _scored(folder, score)
     settings = {k: v for k, v in config["autoencoder"].items() if k != "seed"}
     settings["options"] = changed_options(settings["options"], settings["model"], settings["task"])
     measured = score["metrics"]
@@ -95,12 +101,36 @@ def _autoencoder(folder: Path, score: dict[str, Any]) -> tuple[Cell, dict[str, A
         "seeds": score["config"]["seeds"],
         "options": {kind: measured[kind]["options"] for kind in measured},
     }
-    history = read_history(folder)
+    file = score["data"]["file"]
+    if file != FILES[settings["task"]]:
+        settings["data"] = file  # no table's
+    history = read_history(folder)[:epochs]
     metrics = {
         "loss": history[-1]["loss"],
-        "epochs": len(history),
+        "epochs": epochs,
         **median_time(history),
         **measured,
     }
-    seed = config["autoencoder"]["seed"]
-    return Cell("autoencoder", settings, seed, Path(score["data"]["file"]).stem), metrics
+    return Cell("autoencoder", settings, config["autoencoder"]["seed"], Path(file).stem), metrics
+
+
+def _scored(folder: Path, score: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """The config and the epochs of a run, if it has come to its end, and the score is of that."""
+    last = find_checkpoint(folder / "last.ckpt")
+    checkpoint = read_checkpoint(last)
+    epochs, of_epochs, finished = standing(checkpoint)
+    if not finished:
+        raise ValueError(
+            f"expected a run that has come to its end, got {folder} with {epochs} of {of_epochs} "
+            "epochs; train it on, with the command that began it, and score it again. Nothing was "
+            "taken over"
+        )
+    check_state(folder / "score.json", score.get("checkpoint", {}).get("sha256"), last)
+    config = checkpoint["config"]
+    known, used = config["data"].get("sha256"), score["data"]
+    if known not in (None, used["sha256"]):
+        raise ValueError(
+            f"expected a score with the graphs that {folder} was trained on, got one with others "
+            f"({used['file']}); score it again without --data: dagnn score {folder}"
+        )
+    return config, epochs

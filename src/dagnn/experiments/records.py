@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dagnn.experiments.cells import Cell
 
-__all__ = ["SPARSE", "Record", "read_record", "read_records", "record_path"]
+__all__ = ["SPARSE", "Record", "read_record", "read_records", "record_path", "sparse_process"]
 
 SPARSE = "sparse"  # in a metric's path: the sparse Gaussian process that was used
 PROCESSES = ("fitc", "vfe", "svgp")  # such as the paper's, nearest first
@@ -54,11 +54,16 @@ class Record:
         value: Any = self.metrics
         for name in path.split("."):
             if name == SPARSE:
-                name = next((kind for kind in PROCESSES if kind in value), name)
+                name = sparse_process(value) or name
             if not isinstance(value, Mapping) or name not in value:
                 return None
             value = value[name]
         return value
+
+
+def sparse_process(kinds: Collection[str]) -> str | None:
+    """Of several Gaussian processes, the sparse one whose numbers stand in tables."""
+    return next((kind for kind in PROCESSES if kind in kinds), None)
 
 
 def record_path(folder: str | os.PathLike[str], cell: Cell) -> Path:

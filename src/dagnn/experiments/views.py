@@ -12,11 +12,19 @@ from typing import Any, NamedTuple
 from dagnn.experiments.cells import Cell
 from dagnn.experiments.entries import Entry, Place
 from dagnn.experiments.paper_values import FOLDS, Value
-from dagnn.experiments.records import SPARSE, Record
+from dagnn.experiments.records import SPARSE, Record, sparse_process
 from dagnn.experiments.registry import NAMES, PRESETS, best_rates, make_entry
 from dagnn.experiments.selection import Planned, Selection, selection_of
 
-__all__ = ["EntryView", "Measured", "PlaceView", "standard_errors", "view_all", "view_entry"]
+__all__ = [
+    "EntryView",
+    "Measured",
+    "PlaceView",
+    "standard_errors",
+    "view_all",
+    "view_entry",
+    "why_in_no_table",
+]
 
 
 class Measured(NamedTuple):
@@ -177,10 +185,33 @@ def view_entry(
         changes, selection = {}, None
         if found:
             cells = [record.cell for record in found]
-            changes = _changes(place, cells[0])
+            changes = _changes(place, found[0])
             selection = selection_of(cells, planned, preset, rates)
         places.append(PlaceView(place, found, changes, preset == "paper", selection))
     return EntryView(entry, tuple(places))
+
+
+def why_in_no_table(record: Record) -> str:
+    """Why a run stands in no table or figure of scores, whichever others there are; empty if it
+    does."""
+    entries = (make_entry(name, preset) for preset in PRESETS for name in NAMES)
+    places = [p for entry in entries for p in entry.places if p.metric != "train_seconds"]
+    if any(_records_at(place, [record], ()) for place in places):
+        return ""
+    run = record.cell
+    if "data" in run.settings:
+        return f"its graphs are those of {run.settings['data']}"
+    cells = [p.cell for p in places if p.cell.name == run.name]
+    if not cells:
+        return f"none has {run.name}"
+    nearest = min(cells, key=lambda cell: len(cell.model_differences(run)))
+    here, there = nearest.model_differences(run), run.model_differences(nearest)
+    if not here:
+        return "it has no score by a sparse Gaussian process, such as of dagnn score --gp fitc"
+    words = (
+        f"{k} {v}" + ("" if here[k] is None else f" (here {here[k]})") for k, v in there.items()
+    )
+    return f"the nearest place has {', '.join(words)}"
 
 
 def _records_at(place: Place, records: Iterable[Record], first: Collection[str]) -> list[Record]:
@@ -206,12 +237,30 @@ def _records_at(place: Place, records: Iterable[Record], first: Collection[str])
     return sorted(best, key=lambda record: record.cell.seed)
 
 
-def _changes(place: Place, run: Cell) -> dict[str, Any]:
-    changes = place.cell.differences(run)
+def _changes(place: Place, run: Record) -> dict[str, Any]:
+    changes = place.cell.differences(run.cell)
     if place.metric == "train_seconds":  # how long it was trained is not how long an epoch takes
         kept = ("precision", "batch_size")
         return {name: value for name, value in changes.items() if name in kept}
-    return {name: value for name, value in changes.items() if not name.startswith("scoring")}
+    trained = {name: value for name, value in changes.items() if not name.startswith("scoring")}
+    return trained | _scoring_changes(place, run)
+
+
+def _scoring_changes(place: Place, run: Record) -> dict[str, Any]:
+    """How its latent space was scored otherwise, as far as the number in the place is of that:
+    other processes beside do not matter."""
+    if not place.metric.startswith(f"{SPARSE}."):
+        return {}
+    planned = _scoring(place.cell, place.cell.settings["scoring"]["options"])
+    done = _scoring(run.cell, run.metrics)
+    names = [name for name in {**planned, **done} if planned.get(name) != done.get(name)]
+    return {f"scoring.{name}": done.get(name) for name in names}
+
+
+def _scoring(cell: Cell, processes: Collection[str]) -> dict[str, Any]:
+    scoring, process = cell.settings["scoring"], sparse_process(processes)
+    options = scoring["options"].get(process, {})
+    return {"seeds": scoring["seeds"], "process": process, **options}
 
 
 def _mean(values: Sequence[float | list[float]], scale: float) -> Measured:

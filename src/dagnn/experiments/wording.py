@@ -101,6 +101,8 @@ def notes(view: EntryView) -> list[str]:
         for place in view.measured
         if place.changes
     ]
+    if any(name.startswith("scoring.") for p in view.measured for name in p.changes):
+        found.append("The commands score latent spaces as planned, also where these were not.")
     missing = len(view.places) - len(view.measured)
     if view.measured and missing:
         found.append(f"{missing} of {len(view.places)} places are not measured yet.")

@@ -5,12 +5,14 @@ from dagnn.training.checkpoints import find_checkpoint, load_weights, read_check
 from dagnn.training.fit import FitResult, Plateau, fit
 from dagnn.training.guard import NonFiniteLossError
 from dagnn.training.record import run_record, write_json
+from dagnn.training.standing import Standing, standing
 from dagnn.training.training_step import TrainingStep
 
 __all__ = [
     "FitResult",
     "NonFiniteLossError",
     "Plateau",
+    "Standing",
     "TrainingStep",
     "find_checkpoint",
     "fit",
@@ -18,5 +20,6 @@ __all__ = [
     "read_checkpoint",
     "run_record",
     "seed_of_step",
+    "standing",
     "write_json",
 ]

@@ -24,6 +24,7 @@ from dagnn.training.data_parallel import GraphMeanDDP
 from dagnn.training.guard import INTERVAL, EpochLosses, NonFiniteLossError
 from dagnn.training.processes import from_first, gathered, number
 from dagnn.training.progress import Display
+from dagnn.training.standing import why_finished
 
 __all__ = ["Bookkeeper", "Plateau", "seed_of_step"]
 
@@ -105,14 +106,13 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
     def finished(self) -> str:
         """Why the run is over; empty if it is not. Never stored, so that a run can be made longer,
         but none that one of so many epochs from the start would have stopped before."""
-        if self.best is None:
-            return ""
-        epoch, best = self.history[-1]["epoch"], self.best[self.monitor]
-        # An epoch that is only equal in it has the weights, but no more patience.
-        since = next((row["epoch"] for row in self.history if row[self.monitor] == best), 0)
-        if self.patience is not None and epoch - since >= self.patience:
-            return f"no better {self.monitor} for {self.patience} epochs"
-        return f"all {self.epochs} epochs" if epoch + 1 >= self.epochs else ""
+        return why_finished(
+            self.history,
+            self.best,
+            epochs=self.epochs,
+            monitor=self.monitor,
+            patience=self.patience,
+        )
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
