@@ -11,6 +11,7 @@ import typer
 from dagnn.cli.app import train
 from dagnn.cli.choices import Device, Devices, NumNodes, Preset
 from dagnn.cli.console import messages, print_json, results
+from dagnn.graph.files import check_folder
 
 if TYPE_CHECKING:
     from dagnn.autoencoders.fitting import AutoencoderConfig
@@ -166,6 +167,8 @@ def _add(task: str, words: str, file: str, how: str) -> None:
         quiet: QuietOption = False,
         as_json: JsonOption = False,
     ) -> None:
+        folder = out or Path("runs") / f"{task}-{model.value}-{seed}"
+        check_folder(folder)
         config = _configured(
             task,
             model,
@@ -188,7 +191,7 @@ def _add(task: str, words: str, file: str, how: str) -> None:
         _train(
             config,
             data,
-            out,
+            folder,
             with_quality=quality,
             as_json=as_json,
             device=device.value,
@@ -221,7 +224,7 @@ def _configured(
 def _train(
     config: AutoencoderConfig,
     source: Path | None,
-    out: Path | None,
+    folder: Path,
     *,
     with_quality: bool,
     as_json: bool,
@@ -235,7 +238,7 @@ def _train(
     Args:
         config: What to do.
         source: The data; by default the task's own.
-        out: The run's folder.
+        folder: Where the run is kept.
         with_quality: Whether to measure the generator.
         as_json: How to print.
         device, devices, num_nodes, progress: See
@@ -253,7 +256,6 @@ def _train(
 
     path = source or default_file(config.task)
     found = load_task(config.task, path)
-    folder = out or Path("runs") / f"{config.task}-{config.model}-{config.seed}"
     join(accelerator(device), devices=devices, num_nodes=num_nodes)
     if is_first():
         sizes = f"{len(found.train):,} graphs of {path} to train on, {len(found.test):,} to test"

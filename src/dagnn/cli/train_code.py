@@ -11,6 +11,7 @@ from dagnn.cli.app import train
 from dagnn.cli.choices import Devices, NumNodes, Precision, Preset
 from dagnn.cli.console import print_json, results
 from dagnn.cli.given_paths import find_corpus
+from dagnn.graph.files import check_folder
 
 if TYPE_CHECKING:
     from dagnn.tasks.code_protocol import CodeRun
@@ -170,6 +171,8 @@ def _add(task: str, words: str) -> None:
         edge_attributes: EdgeAttributes = None,
         bidirectional: Bidirectional = None,
     ) -> None:
+        folder = out or Path("runs", task, model)
+        check_folder(folder)
         corpus = find_corpus(data)
         run = _configured(
             task,
@@ -195,7 +198,7 @@ def _add(task: str, words: str) -> None:
         _train(
             run,
             corpus,
-            out,
+            folder,
             range(seed, seed + seeds),
             sweep_first=sweep,
             as_json=as_json,
@@ -228,7 +231,7 @@ def _configured(
 def _train(
     run: CodeRun,
     source: Path,
-    out: Path | None,
+    folder: Path,
     seeds: range,
     *,
     sweep_first: bool,
@@ -240,7 +243,7 @@ def _train(
     Args:
         run: What to do.
         source: The data.
-        out: Where the runs are kept.
+        folder: Where the runs are kept.
         seeds: Of the runs.
         sweep_first: Whether to find the learning rate.
         as_json: How to print.
@@ -260,7 +263,6 @@ def _train(
     def load(edges: str, share: float) -> CodeDataset:
         return load_code_dataset(source, edges=edges, train_share=share)
 
-    folder = out or Path("runs", run.task, run.encoder.model)
     scores: dict[float, float | None] = {}
     if sweep_first:
         rate, scores = sweep(run, load, folder / "sweep", LEARNING_RATES, **fitting)
