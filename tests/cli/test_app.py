@@ -47,7 +47,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("data code", "interrupted; the same command goes on from what it has kept"),
+        ("data code", "interrupted; the same command goes on from what was kept, if anything"),
         ("bn learn t.csv", "interrupted"),
     ],
 )

@@ -45,6 +45,7 @@ finally:
         ("train predictor na --out a.py", "a folder to write to (--out), got the file a.py"),
         ("bn learn nothing.csv", "got nothing.csv, which is not there"),
         ("bn learn t.csv --autoencoder x", "or the folder of a run, got x, which is not there"),
+        ("report --results a.py", "expected a folder of records, got a.py, which is a file"),
         ("report", "expected a folder of records, got results/cells, which is not there"),
     ],
 )

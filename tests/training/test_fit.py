@@ -128,7 +128,8 @@ def test_a_finished_run_is_made_longer(plateau: Plateau | None, tmp_path: Path) 
     for epochs in (3, 5):  # more than once
         assert train(longer, **of_epochs(epochs, **options)).finished == f"all {epochs} epochs"
     assert_same_run(longer, whole)
-    with pytest.raises(ValueError, match=r"fit\.epochs is 5 there and 4 here.* more epochs$"):
+    shorter = r"longer has 5 epochs and cannot be made shorter, to 4; give epochs=5 to .*, or more$"
+    with pytest.raises(ValueError, match=shorter):
         train(longer, **of_epochs(4, **options))
     with pytest.raises(ValueError, match=r"config: fit\.seed is 1 there and 2 here\. Choose"):
         train(longer, **of_epochs(6, **options, seed=2))
@@ -137,6 +138,15 @@ def test_a_finished_run_is_made_longer(plateau: Plateau | None, tmp_path: Path) 
     with pytest.raises(ValueError, match=r"config: warmup\.epochs is 1 there and 6 here\. Choose"):
         train(longer, **another)
     assert_same_run(longer, whole)  # what was refused has changed nothing
+
+
+def test_a_run_that_goes_on_says_from_where(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for epochs in (1, 3):
+        train(tmp_path, epochs=epochs, progress=True)
+    said = [line for line in capfd.readouterr().err.splitlines() if "goes on" in line]
+    assert said == [f"{tmp_path} goes on with epoch 2 of 3"]
 
 
 def test_longer_than_patience_allows(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -61,7 +61,7 @@ def main() -> None:
             raise
         if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one speaks
             command = " ".join(sys.argv[1:3])
-            goes_on = "; the same command goes on from what it has kept"
+            goes_on = "; the same command goes on from what was kept, if anything"
             print(f"dagnn: interrupted{goes_on * command.startswith(RESUMABLE)}", file=sys.stderr)
         sys.exit(INTERRUPTED)
 
