@@ -11,6 +11,7 @@ import typer
 from dagnn.cli.app import train
 from dagnn.cli.choices import Device, Devices, NumNodes, Preset
 from dagnn.cli.console import messages, print_json, results
+from dagnn.cli.model_options import check_options
 from dagnn.graph.files import check_folder
 
 if TYPE_CHECKING:
@@ -211,14 +212,15 @@ def _configured(
     """The preset's run, but for the settings and options that were given: those that are not
     None."""
     from dagnn.autoencoders import fitting
+    from dagnn.autoencoders.models import MODELS, model_options
 
     def given(values: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in values.items() if value is not None}
 
+    chosen = given(options)
+    check_options(model.value, chosen, {name: model_options(name) for name in MODELS})
     settings = fitting.preset(preset.value, model.value, task) | given(settings)
-    return fitting.AutoencoderConfig(
-        model.value, task, seed=seed, options=given(options), **settings
-    )
+    return fitting.AutoencoderConfig(model.value, task, seed=seed, options=chosen, **settings)
 
 
 def _train(

@@ -11,6 +11,7 @@ from dagnn.cli.app import train
 from dagnn.cli.choices import Devices, NumNodes, Precision, Preset
 from dagnn.cli.console import print_json, results
 from dagnn.cli.given_paths import find_corpus
+from dagnn.cli.model_options import check_options
 from dagnn.graph.files import check_folder
 
 if TYPE_CHECKING:
@@ -185,9 +186,8 @@ def _add(task: str, words: str) -> None:
             edges=edges,
             precision=precision.value,
             captured=captured,
-            encoder={
-                "channels": channels,
-                "layers": layers,
+            sizes={"channels": channels, "layers": layers},
+            ablations={
                 "aggregator": aggregator,
                 "cell": cell,
                 "pool": pool,
@@ -214,18 +214,27 @@ _add("lp", LP)
 
 
 def _configured(
-    task: str, model: str, preset: Preset, *, encoder: dict[str, Any], **options: Any
+    task: str,
+    model: str,
+    preset: Preset,
+    *,
+    sizes: dict[str, Any],
+    ablations: dict[str, Any],
+    **options: Any,
 ) -> CodeRun:
     """The preset's run, but for the options that were given: those that are not None."""
     from dataclasses import replace
 
     from dagnn.tasks import code_protocol
+    from dagnn.tasks.code_encoders import MODELS, model_options
 
     def given(options: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in options.items() if value is not None}
 
     run = code_protocol.preset(preset, task, model)
-    return replace(run, **given(options), encoder=replace(run.encoder, **given(encoder)))
+    check_options(model, given(ablations), {name: model_options(name) for name in MODELS})
+    encoder = replace(run.encoder, **given(sizes), **given(ablations))
+    return replace(run, **given(options), encoder=encoder)
 
 
 def _train(
