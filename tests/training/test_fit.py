@@ -273,7 +273,8 @@ def test_checkpoints_hold_no_code(whole: Path) -> None:
 def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
     path.write_bytes(b"PK\x03\x04 not really")
-    with pytest.raises(ValueError, match=r"expected a checkpoint, got .*x\.ckpt"):
+    words = r"expected a checkpoint, got .*x\.ckpt, which .*; give best\.ckpt or last\.ckpt of"
+    with pytest.raises(ValueError, match=words):
         read_checkpoint(path)
     torch.save([1, 2], path)
     with pytest.raises(ValueError, match="with a state_dict"):
@@ -286,7 +287,7 @@ def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_no_damaged_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"got a file of another kind: .*table\.csv$"):
+    with pytest.raises(ValueError, match=r"or last\.ckpt .* of another kind: .*table\.csv$"):
         read_checkpoint(path)
 
 
