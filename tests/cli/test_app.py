@@ -24,6 +24,21 @@ main()
 """
 
 
+# A command that ends by an error of the system.
+FAILING = """
+import sys
+from dagnn.cli import main
+from dagnn.datasets import corpus
+
+def failing(*arguments, **options):
+    open("/nowhere/x", "wb")
+
+corpus.build_corpus = failing
+sys.argv = ["dagnn", "data", "code"]
+main()
+"""
+
+
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", SCRIPT, *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -32,7 +47,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("data code", "interrupted; the same command goes on from what it has kept"),
+        ("data code", "interrupted; the same command goes on from what was kept, if anything"),
         ("bn learn t.csv", "interrupted"),
     ],
 )
@@ -48,3 +63,11 @@ def test_errors_end_with_status_2(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert result.stderr.startswith("dagnn: error: expected one of table1, ")
     assert result.stderr.strip().endswith("sweep, all, got 'table9'")
+
+
+def test_errors_of_the_system_are_told_in_words(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FAILING]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    words = "dagnn: error: cannot read or write /nowhere/x: No such file or directory"
+    assert result.stderr.splitlines()[-1] == words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,21 @@ def test_train_lp_with_ablations(corpus: Path, tmp_path: Path) -> None:
     assert encoder["bidirectional"]
     assert result["config"]["edges"] == "ast"
     assert "MajorityInValid" in result["baselines"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--model gcn --cell gru", "the model gcn, got --cell (of dagnn); leave out"),
+        ("--model gin --bidirectional", "gin, got --bidirectional (of dagnn and dvae); leave out"),
+        ("--model dvae --no-edge-attributes", "dvae, got --no-edge-attributes (of dagnn); leave"),
+    ],
+)
+def test_an_option_of_another_model_is_refused(options: str, message: str, tmp_path: Path) -> None:
+    """Whatever its value, and before the data are read."""
+    (tmp_path / "empty").touch()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run("train", "tok", "--data", tmp_path / "empty", *options.split())
 
 
 def test_another_config_is_refused(corpus: Path, checkpoint: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -178,7 +179,7 @@ def test_client_errors_end_at_once_and_server_errors_are_tried_again(
     server: Server, tmp_path: Path
 ) -> None:
     server.statuses = [404]
-    with pytest.raises(OSError, match="HTTP status 404"):
+    with pytest.raises(OSError, match=r"/file: HTTP status 404 Not Found; .* put it at \S*f$"):
         fetch(Download(server.url, "f"), tmp_path / "f", quiet)
     assert len(server.asked) == 1
     server.statuses = [503, 500]
@@ -187,9 +188,24 @@ def test_client_errors_end_at_once_and_server_errors_are_tried_again(
 
 
 def test_no_server(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=r"127\.0\.0\.1:1/"):
+    words = (
+        "could not fetch http://127.0.0.1:1/f: Connection refused; run again, or fetch it by other "
+        f"means and put it at {tmp_path / 'f'}"
+    )
+    with pytest.raises(OSError, match=f"^{re.escape(words)}$"):
         fetch(Download("http://127.0.0.1:1/f", "f"), tmp_path / "f", quiet)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_was_put_there_is_taken(server: Server, tmp_path: Path) -> None:
+    """As the error says, also of an archive."""
+    nowhere = Download("http://127.0.0.1:1/f.zip", "data", contains="raw/list")
+    with pytest.raises(OSError, match=r"put it at (\S+)$") as error:
+        get_dataset(nowhere, tmp_path)
+    place = Path(str(error.value).rpartition(" ")[2])
+    place.write_bytes(archive({"code2/raw/list": "1"}))
+    path, _ = get_dataset(nowhere, tmp_path)
+    assert (path / "raw" / "list").read_text() == "1"
 
 
 def archive(files: dict[str, str]) -> bytes:

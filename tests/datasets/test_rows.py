@@ -77,6 +77,12 @@ def test_malformed_lines_are_refused(line: str, message: str) -> None:
     assert len(str(error.value)) < 300
 
 
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.gz").write_bytes(b"\x1f\x8b\x9d")
+    with pytest.raises(ValueError, match=r"a text file with a graph a line, got .*x\.gz, which"):
+        read_rows(tmp_path / "x.gz", 2, 3)
+
+
 def test_no_file(tmp_path: Path) -> None:
     for path, what in ((tmp_path / "none.txt", "not there"), (tmp_path, "a folder")):
         with pytest.raises(FileNotFoundError, match=f"expected a file .*, which is {what}; check"):

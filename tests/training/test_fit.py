@@ -145,7 +145,8 @@ def test_a_finished_run_is_made_longer(plateau: Plateau | None, tmp_path: Path) 
     for epochs in (3, 5):  # more than once
         assert train(longer, **of_epochs(epochs, **options)).finished == f"all {epochs} epochs"
     assert_same_run(longer, whole)
-    with pytest.raises(ValueError, match=r"fit\.epochs is 5 there and 4 here.* more epochs$"):
+    shorter = r"longer has 5 epochs and cannot be made shorter, to 4; give epochs=5 to .*, or more$"
+    with pytest.raises(ValueError, match=shorter):
         train(longer, **of_epochs(4, **options))
     with pytest.raises(ValueError, match=r"config: fit\.seed is 1 there and 2 here\. Choose"):
         train(longer, **of_epochs(6, **options, seed=2))
@@ -154,6 +155,15 @@ def test_a_finished_run_is_made_longer(plateau: Plateau | None, tmp_path: Path) 
     with pytest.raises(ValueError, match=r"config: warmup\.epochs is 1 there and 6 here\. Choose"):
         train(longer, **another)
     assert_same_run(longer, whole)  # what was refused has changed nothing
+
+
+def test_a_run_that_goes_on_says_from_where(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for epochs in (1, 3):
+        train(tmp_path, epochs=epochs, progress=True)
+    said = [line for line in capfd.readouterr().err.splitlines() if "goes on" in line]
+    assert said == [f"{tmp_path} goes on with epoch 2 of 3"]
 
 
 def test_longer_than_patience_allows(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -281,7 +291,8 @@ def test_checkpoints_hold_no_code(whole: Path) -> None:
 def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
     path.write_bytes(b"PK\x03\x04 not really")
-    with pytest.raises(ValueError, match=r"expected a checkpoint, got .*x\.ckpt"):
+    words = r"expected a checkpoint, got .*x\.ckpt, which .*; give best\.ckpt or last\.ckpt of"
+    with pytest.raises(ValueError, match=words):
         read_checkpoint(path)
     torch.save([1, 2], path)
     with pytest.raises(ValueError, match="with a state_dict"):
@@ -294,7 +305,7 @@ def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_no_damaged_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"got a file of another kind: .*table\.csv$"):
+    with pytest.raises(ValueError, match=r"or last\.ckpt .* of another kind: .*table\.csv$"):
         read_checkpoint(path)
 
 

@@ -16,7 +16,7 @@ from dagnn.autoencoders.encoders import ConvolutionEncoder, DAGNNEncoder, DVAEEn
 from dagnn.autoencoders.sequence import RowByRowDecoder, SequenceDecoder, SequenceEncoder
 from dagnn.autoencoders.vae import DagVAE
 
-__all__ = ["MODELS", "TASKS", "make_autoencoder"]
+__all__ = ["MODELS", "TASKS", "make_autoencoder", "model_options"]
 
 Parts = tuple[nn.Module, nn.Module]
 
@@ -89,6 +89,12 @@ MODELS: dict[str, Callable[..., Parts]] = {
 }
 
 
+def model_options(model: str) -> list[str]:
+    """The names of a model's options; see :func:`make_autoencoder`."""
+    parameters = inspect.signature(MODELS[model]).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+
+
 def make_autoencoder(
     model: str = "dagnn",
     task: str = "na",
@@ -133,8 +139,7 @@ def make_autoencoder(
     if task not in TASKS:
         raise ValueError(f"expected task to be one of {', '.join(TASKS)}, got {task!r}")
     types, nodes = TASKS[task]
-    parameters = inspect.signature(MODELS[model]).parameters.values()
-    allowed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    allowed = model_options(model)
     strange = [name for name in options if name not in allowed]
     if strange:
         raise ValueError(

@@ -53,7 +53,7 @@ def main() -> None:
     try:
         app()
     except (ValueError, OSError) as error:
-        complain(str(error))
+        complain(_words(error))
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as ended:
         # Of an interruption inside a command, typer makes an exit with this status, in silence.
@@ -61,6 +61,14 @@ def main() -> None:
             raise
         if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one speaks
             command = " ".join(sys.argv[1:3])
-            goes_on = "; the same command goes on from what it has kept"
+            goes_on = "; the same command goes on from what was kept, if anything"
             print(f"dagnn: interrupted{goes_on * command.startswith(RESUMABLE)}", file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def _words(error: ValueError | OSError) -> str:
+    """What an error says; of one that the system raised, without its number."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error)
+    where = "" if error.filename is None else f"cannot read or write {error.filename}: "
+    return f"{where}{error.strerror}"

@@ -10,6 +10,7 @@ import typer
 
 from dagnn.cli.app import data
 from dagnn.cli.console import messages, results
+from dagnn.graph.files import check_folder
 
 __all__ = ["get"]
 
@@ -44,6 +45,8 @@ def get(
 
     - `dagnn data get code2 && dagnn train tok --data data/ogbg_code2`
     """
+    check_folder(out)
+
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     from dagnn.datasets.download import DOWNLOADS, get_dataset

@@ -37,8 +37,9 @@ def report(
     if out.suffix not in (".html", ".md"):
         raise ValueError(f"expected a name that ends with .html or .md, got {out}")
     if not folder.is_dir():
+        kind = "a file" if folder.exists() else "not there"
         raise ValueError(
-            f"expected a folder of records, got {folder}, which is not there; make some: dagnn "
+            f"expected a folder of records, got {folder}, which is {kind}; make some: dagnn "
             "reproduce table2 (dagnn doctor tells which data are there for it)"
         )
 

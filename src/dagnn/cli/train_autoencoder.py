@@ -11,6 +11,8 @@ import typer
 from dagnn.cli.app import train
 from dagnn.cli.choices import Device, Devices, NumNodes, Preset
 from dagnn.cli.console import messages, print_json, results
+from dagnn.cli.model_options import check_options
+from dagnn.graph.files import check_folder
 
 if TYPE_CHECKING:
     from dagnn.autoencoders.fitting import AutoencoderConfig
@@ -166,6 +168,8 @@ def _add(task: str, words: str, file: str, how: str) -> None:
         quiet: QuietOption = False,
         as_json: JsonOption = False,
     ) -> None:
+        folder = out or Path("runs") / f"{task}-{model.value}-{seed}"
+        check_folder(folder)
         config = _configured(
             task,
             model,
@@ -188,7 +192,7 @@ def _add(task: str, words: str, file: str, how: str) -> None:
         _train(
             config,
             data,
-            out,
+            folder,
             with_quality=quality,
             as_json=as_json,
             device=device.value,
@@ -208,20 +212,21 @@ def _configured(
     """The preset's run, but for the settings and options that were given: those that are not
     None."""
     from dagnn.autoencoders import fitting
+    from dagnn.autoencoders.models import MODELS, model_options
 
     def given(values: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in values.items() if value is not None}
 
+    chosen = given(options)
+    check_options(model.value, chosen, {name: model_options(name) for name in MODELS})
     settings = fitting.preset(preset.value, model.value, task) | given(settings)
-    return fitting.AutoencoderConfig(
-        model.value, task, seed=seed, options=given(options), **settings
-    )
+    return fitting.AutoencoderConfig(model.value, task, seed=seed, options=chosen, **settings)
 
 
 def _train(
     config: AutoencoderConfig,
     source: Path | None,
-    out: Path | None,
+    folder: Path,
     *,
     with_quality: bool,
     as_json: bool,
@@ -235,7 +240,7 @@ def _train(
     Args:
         config: What to do.
         source: The data; by default the task's own.
-        out: The run's folder.
+        folder: Where the run is kept.
         with_quality: Whether to measure the generator.
         as_json: How to print.
         device, devices, num_nodes, progress: See
@@ -252,7 +257,6 @@ def _train(
 
     path = source or default_file(config.task)
     found = load_task(config.task, path)
-    folder = out or Path("runs") / f"{config.task}-{config.model}-{config.seed}"
     join(accelerator(device), devices=devices, num_nodes=num_nodes)
     if is_first():
         sizes = f"{len(found.train):,} graphs of {path} to train on, {len(found.test):,} to test"

@@ -11,6 +11,8 @@ from dagnn.cli.app import train
 from dagnn.cli.choices import Devices, NumNodes, Precision, Preset
 from dagnn.cli.console import print_json, results
 from dagnn.cli.given_paths import find_corpus
+from dagnn.cli.model_options import check_options
+from dagnn.graph.files import check_folder
 
 if TYPE_CHECKING:
     from dagnn.tasks.code_protocol import CodeRun
@@ -170,6 +172,8 @@ def _add(task: str, words: str) -> None:
         edge_attributes: EdgeAttributes = None,
         bidirectional: Bidirectional = None,
     ) -> None:
+        folder = out or Path("runs", task, model)
+        check_folder(folder)
         corpus = find_corpus(data)
         run = _configured(
             task,
@@ -182,9 +186,8 @@ def _add(task: str, words: str) -> None:
             edges=edges,
             precision=precision.value,
             captured=captured,
-            encoder={
-                "channels": channels,
-                "layers": layers,
+            sizes={"channels": channels, "layers": layers},
+            ablations={
                 "aggregator": aggregator,
                 "cell": cell,
                 "pool": pool,
@@ -195,7 +198,7 @@ def _add(task: str, words: str) -> None:
         _train(
             run,
             corpus,
-            out,
+            folder,
             range(seed, seed + seeds),
             sweep_first=sweep,
             as_json=as_json,
@@ -211,24 +214,33 @@ _add("lp", LP)
 
 
 def _configured(
-    task: str, model: str, preset: Preset, *, encoder: dict[str, Any], **options: Any
+    task: str,
+    model: str,
+    preset: Preset,
+    *,
+    sizes: dict[str, Any],
+    ablations: dict[str, Any],
+    **options: Any,
 ) -> CodeRun:
     """The preset's run, but for the options that were given: those that are not None."""
     from dataclasses import replace
 
     from dagnn.tasks import code_protocol
+    from dagnn.tasks.code_encoders import MODELS, model_options
 
     def given(options: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in options.items() if value is not None}
 
     run = code_protocol.preset(preset, task, model)
-    return replace(run, **given(options), encoder=replace(run.encoder, **given(encoder)))
+    check_options(model, given(ablations), {name: model_options(name) for name in MODELS})
+    encoder = replace(run.encoder, **given(sizes), **given(ablations))
+    return replace(run, **given(options), encoder=encoder)
 
 
 def _train(
     run: CodeRun,
     source: Path,
-    out: Path | None,
+    folder: Path,
     seeds: range,
     *,
     sweep_first: bool,
@@ -240,7 +252,7 @@ def _train(
     Args:
         run: What to do.
         source: The data.
-        out: Where the runs are kept.
+        folder: Where the runs are kept.
         seeds: Of the runs.
         sweep_first: Whether to find the learning rate.
         as_json: How to print.
@@ -259,7 +271,6 @@ def _train(
     def load(edges: str, share: float) -> CodeDataset:
         return load_code_dataset(source, edges=edges, train_share=share)
 
-    folder = out or Path("runs", run.task, run.encoder.model)
     scores: dict[float, float | None] = {}
     if sweep_first:
         rate, scores = sweep(run, load, folder / "sweep", LEARNING_RATES, source=source, **fitting)

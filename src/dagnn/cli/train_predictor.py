@@ -11,6 +11,7 @@ import typer
 from dagnn.cli.app import train
 from dagnn.cli.choices import Device
 from dagnn.cli.console import print_json, results
+from dagnn.graph.files import check_folder
 
 __all__ = ["predictor"]
 
@@ -65,12 +66,14 @@ def predictor(
 
     - `dagnn train predictor bn --data bn.txt --epochs 10 --seed 1`
     """
+    folder = out or Path("runs") / f"{task.value}-predictor-{seed}"
+    check_folder(folder)
+
     from dagnn.autoencoders.regression import train_regressor
     from dagnn.autoencoders.task_data import default_file, load_task
 
     path = data or default_file(task.value)
     found = load_task(task.value, path)
-    folder = out or Path("runs") / f"{task.value}-predictor-{seed}"
     record = train_regressor(
         found.train,
         found.test,

@@ -107,7 +107,7 @@ def fetch(download: Download, path: Path, progress: Progress) -> None:
     if path.exists():
         _verify(download, path)
         return
-    part = path.with_name(f"{path.name}.part")
+    part = _part(path)
     for attempt in range(1, TRIES + 1):
         try:
             _transfer(download, part, progress)
@@ -116,11 +116,11 @@ def fetch(download: Download, path: Path, progress: Progress) -> None:
             if error.code == 416 and part.exists():
                 part.unlink()  # there is nothing behind it: it is complete, or of another file
             elif error.code < 500 or attempt == TRIES:
-                raise OSError(f"{download.url}: HTTP status {error.code} {error.reason}") from error
+                status = f"HTTP status {error.code} {error.reason}"
+                raise OSError(_failure(download, path, status)) from error
         except (OSError, HTTPException) as error:
             if attempt == TRIES:
-                kept = f"; {part} is kept, run again to go on" if part.exists() else ""
-                raise OSError(f"{download.url}: {error}{kept}") from error
+                raise OSError(_failure(download, path, _reason(error))) from error
         time.sleep(_pause(attempt))
     try:
         _verify(download, part)
@@ -128,6 +128,27 @@ def fetch(download: Download, path: Path, progress: Progress) -> None:
         part.unlink()
         raise
     os.replace(part, path)
+
+
+def _part(path: Path) -> Path:
+    """What has come of a file."""
+    return path.with_name(f"{path.name}.part")
+
+
+def _failure(download: Download, path: Path, reason: str) -> str:
+    """What to say of a transfer that failed, and what helps."""
+    part = _part(path)
+    kept = f"{part} is kept, run again to go on, or" if part.exists() else "run again, or"
+    return (
+        f"could not fetch {download.url}: {reason}; {kept} fetch it by other means and put it at "
+        f"{path}"
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Why a transfer failed: what is inside of urllib's wrapping, without the system's number."""
+    inner = getattr(error, "reason", error)
+    return getattr(inner, "strerror", None) or str(inner)
 
 
 def _pause(attempt: int) -> float:

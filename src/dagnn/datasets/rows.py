@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -102,7 +103,8 @@ def parse_rows(lines: Iterable[str], num_rows: int, num_labels: int, *, name: st
     return Rows(square[:, :, 0].contiguous(), bits, torch.tensor(scores, dtype=torch.float64))
 
 
-def open_graphs(path: str | os.PathLike[str]) -> TextIO:
+@contextmanager
+def open_graphs(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a file of graphs to read, or say that there is none."""
     if not os.path.exists(path) or os.path.isdir(path):
         kind = "a folder" if os.path.exists(path) else "not there"
@@ -110,7 +112,13 @@ def open_graphs(path: str | os.PathLike[str]) -> TextIO:
             f"expected a file with a graph a line, got {os.fspath(path)}, which is {kind}; check "
             "the name, and the folder that it is looked up from"
         )
-    return open(path, encoding="utf-8")
+    try:
+        with open(path, encoding="utf-8") as file:
+            yield file
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"expected a text file with a graph a line, got {os.fspath(path)}, which is not text"
+        ) from None
 
 
 def read_rows(path: str | os.PathLike[str], num_rows: int, num_labels: int) -> Rows:

@@ -21,6 +21,7 @@ __all__ = [
     "CodeEncoder",
     "EncoderConfig",
     "NodeEmbedding",
+    "model_options",
 ]
 
 # The number of layers of each model in the paper.
@@ -41,6 +42,11 @@ DYNAMIC = ("sagpool", "asap")  # which nodes and edges they drop depends on what
 DAG_OPTIONS = ("aggregator", "cell", "pool", "edge_attributes", "bidirectional")
 NUM_DEPTHS = 21  # 0 to 20
 NUM_EDGE_TYPES = 2
+
+
+def model_options(model: str) -> tuple[str, ...]:
+    """The names of the options of :class:`EncoderConfig` that not all models have."""
+    return {"dagnn": DAG_OPTIONS, "dvae": ("bidirectional",)}.get(model, ())
 
 
 @dataclass(frozen=True)
@@ -81,9 +87,8 @@ class EncoderConfig:
             if value is not None and value < 1:
                 raise ValueError(f"expected {name} >= 1, got {value}")
         changed = [o for o in DAG_OPTIONS if getattr(self, o) != getattr(type(self), o)]
-        used = {"dagnn": DAG_OPTIONS, "dvae": ("bidirectional",)}
         for option in changed:
-            if option not in used.get(self.model, ()):
+            if option not in model_options(self.model):
                 raise ValueError(
                     f"expected {option} with the model dagnn, got it with {self.model}"
                 )

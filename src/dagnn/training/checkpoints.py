@@ -24,6 +24,7 @@ __all__ = [
 
 ZIP = b"PK\x03\x04"  # how a checkpoint begins
 NAMED = 5  # runs in an error
+MEANT = "best.ckpt or last.ckpt of a run, or its folder"
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
@@ -80,8 +81,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         is_another_kind = not ZIP.startswith(file.read(len(ZIP)))
     if is_another_kind:
         raise ValueError(
-            f"expected a checkpoint (best.ckpt of a run, or its folder), got a file of another "
-            f"kind: {os.fspath(path)}"
+            f"expected a checkpoint ({MEANT}), got a file of another kind: {os.fspath(path)}"
         )
     try:
         with zipfile.ZipFile(path) as archive:  # torch does not look at the checksums
@@ -91,7 +91,10 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of any kind: damaged bytes lead anywhere
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"expected a checkpoint, got {os.fspath(path)}: {reason}") from error
+        raise ValueError(
+            f"expected a checkpoint, got {os.fspath(path)}, which cannot be read as one "
+            f"({reason}); give {MEANT}"
+        ) from error
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise ValueError(
             f"expected a checkpoint with a state_dict, got {os.fspath(path)} with "

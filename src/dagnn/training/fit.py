@@ -218,6 +218,9 @@ def fit(
             why = f": {bookkeeper.finished}" if done < epochs else ""
             bookkeeper.display.say(f"{folder} was finished already (epochs: {done}){why}")
         else:
+            if state is not None:
+                epoch = len(bookkeeper.history) + 1
+                bookkeeper.display.say(f"{folder} goes on with epoch {epoch} of {epochs}")
             with quiet(), matmul_precision(precision):
                 trainer = Trainer(
                     accelerator=_Gpu() if kind == "cuda" else kind,
@@ -325,15 +328,21 @@ def _check_longer(
     folder: Path, differences: list[tuple[str, Any, Any]], there: int, here: int
 ) -> None:
     """See that a config differs from the one that is there by a larger number of epochs alone."""
-    bad = "; ".join(
-        f"{name} is {old!r} there and {new!r} here"
+    others = [
+        (name, old, new)
         for name, old, new in differences
-        if not (name.split(".")[-1] == "epochs" and (old, new) == (there, here) and there < here)
-    )
-    if bad:
+        if not (name.split(".")[-1] == "epochs" and (old, new) == (there, here))
+    ]
+    if others:
+        bad = "; ".join(f"{name} is {old!r} there and {new!r} here" for name, old, new in others)
         raise ValueError(
             f"{folder} holds a run with another config: {bad}. Choose another folder, or remove "
             "this one; a run that is there can only be given more epochs"
+        )
+    if here < there:
+        raise ValueError(
+            f"{folder} has {there} epochs and cannot be made shorter, to {here}; give "
+            f"epochs={there} to go on or to see it, or more"
         )
     last = folder / "last.ckpt"
     if last.exists() and read_checkpoint(last).get("lr_schedulers"):
