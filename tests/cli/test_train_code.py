@@ -48,6 +48,18 @@ def test_train_tok_prints_the_comparison(corpus: Path, tmp_path: Path) -> None:
     assert f"Best weights: {tmp_path / 'seed*' / 'best.ckpt'}" in out
 
 
+def test_spellings_of_the_other_commands(corpus: Path, tmp_path: Path) -> None:
+    """Those of `train na` and `train bn`."""
+    words = ["--model", "d-vae", "--hidden", "8", "--epochs", "1", "--device", "cpu", "--quiet"]
+    command = ["train", "tok", "--data", corpus, "--out", tmp_path / "a", *words, "--json"]
+    done = CliRunner().invoke(app, [*map(str, command)], catch_exceptions=False)
+    encoder = json.loads(done.stdout)["config"]["encoder"]
+    assert (encoder["model"], encoder["channels"], done.stderr) == ("dvae", 8, "")
+    options = ("--out", tmp_path / "b", *SMALL, "--aggregator", "gated-sum", "--json")
+    made = json.loads(run("train", "tok", "--data", corpus, *options))
+    assert made["config"]["encoder"]["aggregator"] == "gated_sum"
+
+
 def test_repeating_a_finished_run_says_so(corpus: Path, checkpoint: Path) -> None:
     words = ["train", "tok", "--data", corpus, "--out", checkpoint.parents[1], *SMALL]
     again = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=False)

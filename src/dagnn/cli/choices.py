@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Device", "Devices", "NumNodes", "Precision", "Preset", "RayOption"]
+__all__ = [
+    "Device",
+    "DeviceOption",
+    "Devices",
+    "NumNodes",
+    "Precision",
+    "Preset",
+    "QuietOption",
+    "RayOption",
+]
 
 SEVERAL = "Several processes (by torchrun, by srun, or started by the command itself)"
 Devices = Annotated[
@@ -35,6 +44,10 @@ class Device(enum.StrEnum):
     auto = "auto"
     cpu = "cpu"
     cuda = "cuda"
+
+
+DeviceOption = Annotated[Device, typer.Option(help="auto: a GPU if there is one.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 class Precision(enum.StrEnum):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dagnn.cli.app import app
+from dagnn.cli.choices import Device, DeviceOption
 from dagnn.cli.console import messages
 from dagnn.cli.given_paths import model_and_sources
 
@@ -28,12 +29,14 @@ def embed(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
+            "--checkpoint",
+            "-c",
             help="Of a model of code, or its run's folder. "
             "Default: $DAGNN_CHECKPOINT, or runs/tok/dagnn/seed0/best.ckpt.",
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = Device.auto,
 ) -> None:
     """Write one vector per function, for search and clustering.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dagnn.cli.app import app
+from dagnn.cli.choices import Device, DeviceOption
 from dagnn.cli.console import print_json, results
 from dagnn.cli.given_paths import check_run, find_corpus
 
@@ -25,7 +26,7 @@ def evaluate(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = Device.auto,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Evaluate a model of code on a data set.

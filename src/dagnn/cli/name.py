@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dagnn.cli.app import app
+from dagnn.cli.choices import Device, DeviceOption
 from dagnn.cli.console import print_json, results
 from dagnn.cli.given_paths import model_and_sources
 
@@ -22,6 +23,8 @@ def name(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
+            "--checkpoint",
+            "-c",
             help="Of a model trained with `dagnn train tok`, or its run's folder. "
             "Default: $DAGNN_CHECKPOINT, or runs/tok/dagnn/seed0/best.ckpt.",
             show_default=False,
@@ -35,7 +38,7 @@ def name(
     top: Annotated[
         int | None, typer.Option(min=1, help="Show so many functions.", show_default=False)
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = Device.auto,
     as_json: Annotated[bool, typer.Option("--json", help="Print the names as JSON.")] = False,
 ) -> None:
     """Suggest names for functions, with their probabilities.

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dagnn.cli.app import train
-from dagnn.cli.choices import Device, Devices, NumNodes, Preset
+from dagnn.cli.choices import (
+    Device,
+    DeviceOption,
+    Devices,
+    NumNodes,
+    Preset,
+    QuietOption,
+)
 from dagnn.cli.console import messages, print_json, results
 from dagnn.cli.model_options import check_options
 from dagnn.graph.files import check_folder
@@ -78,7 +85,10 @@ RateOption = Annotated[
     ),
 ]
 HiddenOption = Annotated[
-    int | None, typer.Option(min=1, help="Width of the states.", rich_help_panel=SETTINGS)
+    int | None,
+    typer.Option(
+        "--hidden", "--channels", min=1, help="Width of the states.", rich_help_panel=SETTINGS
+    ),
 ]
 LatentOption = Annotated[
     int | None, typer.Option(min=1, help="Width of the latent space.", rich_help_panel=SETTINGS)
@@ -105,7 +115,6 @@ PublishedOption = Annotated[
         rich_help_panel=ABLATIONS, show_default=False,
     ),
 ]  # fmt: skip
-DeviceOption = Annotated[Device, typer.Option(help="auto: a GPU if there is one.")]
 QualityOption = Annotated[
     bool,
     typer.Option(
@@ -114,7 +123,6 @@ QualityOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 NA = """Train an autoencoder of neural architectures.

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dagnn.cli.app import train
-from dagnn.cli.choices import Devices, NumNodes, Precision, Preset
+from dagnn.cli.choices import (
+    Device,
+    DeviceOption,
+    Devices,
+    NumNodes,
+    Precision,
+    Preset,
+    QuietOption,
+)
 from dagnn.cli.console import print_json, results
 from dagnn.cli.given_paths import find_corpus
 from dagnn.cli.model_options import check_options
@@ -65,7 +73,6 @@ Captured = Annotated[
         show_default=False,
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Every = Annotated[
     int | None,
     typer.Option("--checkpoint-every", min=1, help="Steps; by default epochs.", show_default=False),
@@ -74,9 +81,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Edges = Annotated[
     str | None, typer.Option(help="full (with next-token edges) or ast.", show_default=False)
 ]
-Channels = Annotated[int | None, typer.Option(min=1, help="Width.", show_default=False)]
+Channels = Annotated[
+    int | None,
+    typer.Option("--channels", "--hidden", min=1, help="Width.", show_default=False),
+]
 Layers = Annotated[int | None, typer.Option(min=1, help="Layers.", show_default=False)]
 
+SPELLINGS = {"d-vae": "dvae"}  # as among the autoencoders
 ABLATION = "Ablations of DAGNN"
 Aggregator = Annotated[
     str | None,
@@ -161,10 +172,11 @@ def _add(task: str, words: str) -> None:
         layers: Layers = None,
         precision: PrecisionOption = Precision.full,
         captured: Captured = None,
-        device: Device = "auto",
+        device: DeviceOption = Device.auto,
         devices: Devices = 1,
         num_nodes: NumNodes = 1,
         checkpoint_every: Every = None,
+        quiet: QuietOption = False,
         as_json: Json = False,
         aggregator: Aggregator = None,
         cell: Cell = None,
@@ -172,6 +184,7 @@ def _add(task: str, words: str) -> None:
         edge_attributes: EdgeAttributes = None,
         bidirectional: Bidirectional = None,
     ) -> None:
+        model = SPELLINGS.get(model, model)
         folder = out or Path("runs", task, model)
         check_folder(folder)
         corpus = find_corpus(data)
@@ -188,7 +201,7 @@ def _add(task: str, words: str) -> None:
             captured=captured,
             sizes={"channels": channels, "layers": layers},
             ablations={
-                "aggregator": aggregator,
+                "aggregator": aggregator and aggregator.replace("-", "_"),
                 "cell": cell,
                 "pool": pool,
                 "edge_attributes": edge_attributes,
@@ -205,6 +218,7 @@ def _add(task: str, words: str) -> None:
             device=device,
             devices=devices,
             num_nodes=num_nodes,
+            progress=not quiet,
             checkpoint_every_steps=checkpoint_every,
         )
 
