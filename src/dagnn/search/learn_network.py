@@ -308,5 +308,5 @@ def _round_line(summary: RoundSummary, rounds: int) -> str:
     here = "none new" if summary.best_of_round is None else f"{summary.best_of_round:,.3f}"
     return (
         f"round {summary.number}/{rounds}  best {summary.best:,.3f}  in this round {here}  "
-        f"{summary.new} new of {summary.decoded}  {summary.seconds:.1f} s"
+        f"{summary.decoded} decoded, {summary.new} new  {summary.seconds:.1f} s"
     )
