@@ -185,15 +185,21 @@ def test_gradients_of_any_size(exponent: int, cell: str) -> None:
     [
         ("gru", "weight_hh", -40),
         ("gru", "weight_hh", -20),
+        ("gru", "weight_hh", 20),
         ("linear", "message.weight", -20),
     ],
 )
 def test_weights_of_any_size(cell: str, weight: str, exponent: int) -> None:
-    """Their products are in fp16 likewise."""
-    model = make_model("attention-types", cell, 72 if INTERPRETED else 300, bidirectional=False)
+    """Their products are in fp16 likewise.
+
+    Large ones on a small graph alone: with 2**20, rounding the weights to TF32's bits changes the
+    states of a large one, in float64, by a third, for a gate that flips changes all that follow.
+    """
+    is_small = INTERPRETED or exponent > 0
+    model = make_model("attention-types", cell, 72 if is_small else 300, bidirectional=False)
     with torch.no_grad():
         model.forward_layers[0].cell.get_parameter(weight).mul_(2.0**exponent)
-    data = small_or_large(lambda: make_graph([(1, 0), (2, 0), (1, 3), (0, 3)], 4), example)
+    data = make_graph([(1, 0), (2, 0), (1, 3), (0, 3)], 4) if is_small else example()
     check(on_device(model), data, "tf32")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dagnn.cli.app import app
-from dagnn.cli.choices import Device
+from dagnn.cli.choices import Device, DeviceOption, QuietOption
 from dagnn.cli.console import messages, print_json, print_table, results
 from dagnn.cli.given_paths import check_run
 
@@ -140,8 +140,8 @@ def learn(
     epochs: Annotated[int | None, typer.Option(min=1, help="Likewise.")] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Width of states; likewise.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
-    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    device: DeviceOption = Device.auto,
+    quiet: QuietOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Learn a Bayesian network from a table of discrete values.

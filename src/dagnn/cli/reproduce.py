@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dagnn.cli.app import app
-from dagnn.cli.choices import Device, Precision, Preset, RayOption
+from dagnn.cli.choices import Device, DeviceOption, Precision, Preset, RayOption
 from dagnn.cli.console import counted, messages, print_json, results
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def reproduce(
     batch_size: Annotated[
         int | None, typer.Option(min=1, show_default=False, rich_help_panel=TRAINING)
     ] = None,
-    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
+    device: DeviceOption = Device.auto,
     jobs: Annotated[
         int | None,
         typer.Option(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dagnn.cli.app import app
-from dagnn.cli.choices import Device, Preset
+from dagnn.cli.choices import Device, DeviceOption, Preset
 from dagnn.cli.console import messages, print_json, print_table, results
 
 __all__ = ["score"]
@@ -57,7 +57,7 @@ def score(
             metavar="FILE", help="Draw the latent space: .png, .svg or .pdf.", show_default=False
         ),
     ] = None,
-    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
+    device: DeviceOption = Device.auto,
     force: Annotated[
         bool, typer.Option("--force", help="Take --data even if the training had other graphs.")
     ] = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dagnn.cli.app import app
-from dagnn.cli.choices import Device
+from dagnn.cli.choices import Device, DeviceOption
 from dagnn.cli.console import messages, print_json, print_table, results
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def na(
     decodings: Annotated[int, typer.Option(min=1, help="Graphs from each point.")] = 1,
     top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 15,
     seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 0,
-    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
+    device: DeviceOption = Device.auto,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Propose neural architectures with a high predicted accuracy.

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dagnn.cli.app import train
-from dagnn.cli.choices import Device
+from dagnn.cli.choices import Device, DeviceOption, QuietOption
 from dagnn.cli.console import print_json, results
 from dagnn.graph.files import check_folder
 
@@ -51,8 +51,8 @@ def predictor(
     rate: Annotated[float, typer.Option(min=0, help="Adam's at the start.")] = 1e-3,
     batch_size: Annotated[int, typer.Option(min=1, help="Graphs in a step.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="Of weights and order.")] = 0,
-    device: Annotated[Device, typer.Option(help="auto: a GPU if there is one.")] = Device.auto,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    device: DeviceOption = Device.auto,
+    quiet: QuietOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train DAGNN end to end on the scores of graphs.

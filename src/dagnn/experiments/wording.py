@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dagnn.experiments.paper_values import COLUMNS, Value
+from dagnn.experiments.registry import AS_PUBLISHED
 from dagnn.experiments.selection import Selection
 from dagnn.experiments.views import EntryView, Measured, PlaceView
 
@@ -88,7 +89,7 @@ def notes(view: EntryView) -> list[str]:
             "The paper's TOK is on the first release of OGB's code graphs, in which the name often "
             "stood; here it is masked, so that F1 is lower for all models."
         )
-    if any(place.place.row == "GCN as published" for place in view.places):
+    if any(place.place.row == AS_PUBLISHED for place in view.places):
         found.append(
             "The paper's values of GCN are those of D-VAE's code, in which the nodes of a layer "
             "come one after the other, and predecessors send what they have become in it (GCN as "
