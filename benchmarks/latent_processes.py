@@ -29,7 +29,7 @@ from dagnn.autoencoders.score_run import (  # noqa: E402
     score_points,
 )
 from dagnn.autoencoders.task_data import load_task  # noqa: E402
-from dagnn.training import find_checkpoint  # noqa: E402
+from dagnn.training import find_checkpoint, read_checkpoint, standing  # noqa: E402
 
 PUBLISHED = {"passes": 100, "batch_size": 1000}
 
@@ -60,7 +60,8 @@ def processes(preset: str, task: str, rates: list[float]) -> list[tuple[str, dic
 
 def score(run: Path, options: argparse.Namespace) -> dict[str, Any]:
     """One latent space by all processes."""
-    model, config = load_autoencoder(find_checkpoint(run, "last.ckpt"), options.device)
+    checkpoint = find_checkpoint(run, "last.ckpt")
+    model, config = load_autoencoder(checkpoint, options.device)
     settings = config["autoencoder"]
     found = load_task(settings["task"], options.data)
     if found.fingerprint != config["data"]["sha256"]:
@@ -77,7 +78,8 @@ def score(run: Path, options: argparse.Namespace) -> dict[str, Any]:
         rate = f" at {chosen['rate']:g}" if "rate" in chosen else ", at rest"
         rmse, pearson = measures["rmse"]["mean"], measures["pearson"]["mean"]
         print(f"{settings['model']:<8} {kind}{rate}: RMSE {rmse:.3f}, r {pearson:.3f}", flush=True)
-    return {"autoencoder": settings, "data": config["data"], "scores": rows}
+    epochs = standing(read_checkpoint(checkpoint)).epochs
+    return {"autoencoder": settings, "epochs": epochs, "data": config["data"], "scores": rows}
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ def test_one_latent_space_by_several_processes(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8")) == result
     (scored,) = result["runs"]
     assert scored["data"]["sha256"] == found.fingerprint
+    assert scored["epochs"] == 1
     rates = [(row["process"], row["options"].get("rate")) for row in scored["scores"]]
     assert rates == [("fitc", None), ("svgp", 5e-4), ("svgp", 5e-2)]
     # A rate of 5e-4 is too little to have begun: the prediction is all but the mean's.

@@ -112,6 +112,13 @@ def test_another_scoring_stands_with_a_note() -> None:
     assert commands not in notes(view_entry("table2", "paper", [make_record(cell, latent)]))
 
 
+def test_processes_of_the_papers_size_stand_with_a_note() -> None:
+    latent = latent_metrics([0.2, 0.3], [0.9, 0.95])
+    paper = [make_record(cell_at("table2", "DAGNN", "na-rmse"), latent)]
+    assert any("until it rests" in note for note in notes(view_entry("table2", "paper", paper)))
+    assert not any("until it rests" in note for note in notes(view_entry("table1", "paper", paper)))
+
+
 def test_why_a_run_is_in_no_table() -> None:
     quick, paper = (cell_at("table2", "DAGNN", "na-rmse", preset) for preset in ("quick", "paper"))
     metrics = latent_metrics([0.5, 0.6], [0.8, 0.7])
