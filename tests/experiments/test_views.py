@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -114,9 +115,16 @@ def test_another_scoring_stands_with_a_note() -> None:
 
 def test_processes_of_the_papers_size_stand_with_a_note() -> None:
     latent = latent_metrics([0.2, 0.3], [0.9, 0.95])
-    paper = [make_record(cell_at("table2", "DAGNN", "na-rmse"), latent)]
-    assert any("until it rests" in note for note in notes(view_entry("table2", "paper", paper)))
-    assert not any("until it rests" in note for note in notes(view_entry("table1", "paper", paper)))
+
+    def is_noted(name: str, preset: str, row: str, column: str, metrics: dict[str, Any]) -> bool:
+        cell = cell_at(name, row, column, preset)
+        view = view_entry(name, preset, [make_record(cell, metrics)])
+        assert view.measured
+        return any("that of D-VAE's code" in note for note in notes(view))
+
+    assert is_noted("table2", "paper", "DAGNN", "na-rmse", latent)
+    assert not is_noted("table2", "quick", "DAGNN", "na-rmse", latent)
+    assert not is_noted("table1", "paper", "DAGNN", "tok", {"test_f1": 0.1})
 
 
 def test_why_a_run_is_in_no_table() -> None:
