@@ -66,9 +66,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def open_run(folder: Path, file: Path) -> Run:
-    checkpoint = find_checkpoint(folder, "last.ckpt")
-    config = load_autoencoder(checkpoint)[1]
-    found = load_task(config["autoencoder"]["task"], file)
+    try:
+        checkpoint = find_checkpoint(folder, "last.ckpt")
+        config = load_autoencoder(checkpoint)[1]
+        found = load_task(config["autoencoder"]["task"], file)
+    except (OSError, ValueError) as error:
+        sys.exit(str(error))
     if found.fingerprint != config["data"].get("sha256"):
         sys.exit(f"expected the graphs that {folder} was trained on, got others in {file}")
     return Run(checkpoint, config["autoencoder"], config["data"], found.train, found.test)

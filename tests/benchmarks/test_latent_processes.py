@@ -48,6 +48,8 @@ def test_one_latent_space_by_two_processes(tmp_path: Path) -> None:
         assert 0 < measures["rmse"]["mean"] < 1.2  # 1 is the mean's
     with pytest.raises(SystemExit):
         main([str(run), "--data", str(file), "--seeds", "0", *where])
+    with pytest.raises(SystemExit, match="expected a checkpoint"):
+        main([str(tmp_path / "nowhere"), "--data", str(file), *where])
     write_architectures(file, 200, seed=1)
     with pytest.raises(SystemExit, match="trained on, got others"):
         main([str(run), "--data", str(file), *where])
