@@ -119,7 +119,7 @@ def score_as_published(
     values = {name: [row[name] for row in rows] for name in rows[0]}
     return {
         **{
-            name: {"mean": statistics.fmean(of), "std": statistics.stdev(of) if seeds > 1 else 0.0}
+            name: {"mean": statistics.fmean(of), "std": statistics.pstdev(of)}
             for name, of in values.items()
         },
         "seconds": round(time.perf_counter() - start, 3),

@@ -49,13 +49,13 @@ class PublishedProcess(nn.Module):
         super().__init__()
         chosen = torch.randperm(len(x), generator=generator)[:num_inducing].to(x.device)
         start = math.log(0.5 * (torch.pdist(x).square().median().item() + JITTER))
-        linear = torch.randn(len(chosen), len(chosen), generator=generator, dtype=x.dtype)
+        root = torch.randn(len(chosen), len(chosen), generator=generator, dtype=x.dtype)
         self.log_squares = nn.Parameter(x.new_full((x.size(1),), start))  # of length scales
         self.log_scale = nn.Parameter(x.new_zeros(()))
         self.log_noise = nn.Parameter(x.new_zeros(()))
         self.inducing = nn.Parameter(x[chosen].clone())
         self.shift = nn.Parameter(y[chosen].clone())  # m
-        self.root = nn.Parameter(linear.to(x.device))  # L
+        self.root = nn.Parameter(root.to(x.device))  # L
 
     @classmethod
     def fit(
