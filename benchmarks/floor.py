@@ -14,8 +14,9 @@ class Floor:
     """A DAGNN's products as large ``mm`` calls into preallocated outputs.
 
     Per direction and layer: the input product over all nodes, and the recurrent product over all
-    nodes with predecessors, each forward, with respect to its input and to its weight. Then the
-    linear layer on the pooled states, and the heads.
+    nodes with predecessors (of a gated sum also that of gates and maps, over all nodes that have
+    successors), each forward, with respect to its input and to its weight. Then the linear layer
+    on the pooled states, and the heads.
     """
 
     def __init__(self, workload: Workload, precision: str) -> None:
@@ -27,14 +28,19 @@ class Floor:
         self.flops = {"train": 0, "infer": 0}
         schedule = workload.schedule
         nodes = schedule.num_nodes
-        for level_ptr in schedule.level_ptr:
+        for d, level_ptr in enumerate(schedule.level_ptr):
             with_predecessors = nodes - int(level_ptr[1])
+            with_successors = int(schedule.succ_ptr[d].diff().count_nonzero())
             for layer in range(a.layers):
                 width = a.hidden if layer else a.in_channels
                 wants_input = bool(layer) or a.input_gradient
                 self._add(nodes, width, 3 * a.hidden, input_gradient=wants_input)
                 self._add(with_predecessors, a.hidden, 3 * a.hidden)
-        pooled = a.layers * a.hidden + a.in_channels
+                if a.aggregator == "gated_sum":
+                    self._add(with_successors, a.hidden, 2 * a.hidden)
+        pooled = a.hidden
+        if a.readout_layers == "all":
+            pooled = a.layers * a.hidden + a.in_channels
         if a.out_channels:
             width = schedule.num_directions * pooled
             self._add(workload.num_graphs, width, a.out_channels)

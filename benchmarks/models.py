@@ -81,6 +81,7 @@ def make_dagnn(
         a.layers,
         a.out_channels,
         bidirectional=a.bidirectional,
+        aggregator=a.aggregator,
         edge_types=a.edge_types,
         readout=readout,
         readout_layers=a.readout_layers,

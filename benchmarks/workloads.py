@@ -27,6 +27,7 @@ class Architecture:
     edge_types: int | None = 2
     out_channels: int | None = 300  # None: the pooled states are the output
     readout_layers: str = "all"
+    aggregator: str = "attention"
     heads: int = 0  # 0: the loss is a fixed linear function of the output
     classes: int = 5002
     input_gradient: bool = True  # the features come from an embedding that learns
@@ -230,6 +231,14 @@ WORKLOADS: dict[str, _Plan] = {
         "80 functions, AST and next-token edges",
         _code,
         Architecture(heads=5),
+        quick=_CODE_QUICK,
+    ),
+    "gated": _Plan(
+        "80 functions, AST and next-token edges, D-VAE's encoder",
+        _code,
+        Architecture(
+            layers=1, edge_types=None, readout_layers="last", aggregator="gated_sum", heads=5
+        ),
         quick=_CODE_QUICK,
     ),
     "chains": _Plan(

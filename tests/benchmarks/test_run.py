@@ -123,7 +123,7 @@ def test_too_few_rounds_are_told() -> None:
     assert not is_cut_short([{"repeats": 1}], repeats=1)  # as asked
 
 
-@pytest.mark.parametrize("name", ["wide", "bn", "na"])
+@pytest.mark.parametrize("name", ["gated", "wide", "bn", "na"])
 def test_backends_agree_on_other_workloads(name: str) -> None:
     oracle = Oracle(make_workload(name, CPU, 0, quick=True), 0)
     assert oracle.check("reference", "fp32").passed
@@ -153,6 +153,19 @@ def test_floor_counts_the_products_of_a_step() -> None:
     floor = Floor(workload, "fp32")
     assert floor.flops["infer"] == 2 * 2 * 3 * hidden * layers  # multiply, add; two directions
     assert floor.flops["train"] == 3 * floor.flops["infer"]
+
+
+def test_floor_counts_gates_and_maps_of_a_gated_sum() -> None:
+    workload = make_workload("gated", CPU, 0, quick=True)
+    a, schedule = workload.architecture, workload.schedule
+    rows = 0  # in units of hidden columns
+    for direction in range(2):
+        preds = (schedule.pred_ptr[direction].diff() > 0).sum().item()
+        succs = schedule.pred[direction].unique().numel()  # someone's predecessor
+        rows += 3 * schedule.num_nodes * a.in_channels + (3 * preds + 2 * succs) * a.hidden
+    readout = workload.num_graphs * (2 * a.hidden * a.out_channels)
+    heads = workload.num_graphs * a.out_channels * a.heads * a.classes
+    assert Floor(workload, "fp32").flops["infer"] == 2 * (a.hidden * rows + readout + heads)
 
 
 def test_peak_memory_is_the_largest_sum_of_what_is_held() -> None:
