@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, pin, rows, scales, wait
-from dagnn.ops.triton.weights import cell_weights, weight_rows
+from dagnn.ops.triton.weights import cell_weights, pair_weights
 
 __all__ = [
     "backward_kernel",
@@ -66,6 +66,27 @@ def gates_product(dr, dz, dn, wr, wz, wn, of_r, of_z, of_n, acc, PRECISION: tl.c
     part = dot(pin(dr), wr, part, PRECISION)
     part = dot(pin(dz), wz, part, PRECISION)
     part = dot(pin(dn), wn, part, PRECISION)
+    if PRECISION == "fp16":
+        part = acc + scale[:, None] * part
+    return part
+
+
+@triton.jit
+def pair_product(dh, gate, value, wg, wm, of_g, of_m, acc, PRECISION: tl.constexpr):
+    """``acc`` and what a gradient of ``gate * value`` gives to the state, through both."""
+    d_gate = dh * value * gate * (1 - gate)  # before the sigmoid
+    d_value = dh * gate
+    part = acc
+    if PRECISION == "fp16":  # one scale for both
+        d_gate *= of_g
+        d_value *= of_m
+        top = tl.maximum(tl.abs(d_gate), tl.abs(d_value))
+        scale, inverse = scales(tl.max(top, axis=1))
+        d_gate *= inverse[:, None]
+        d_value *= inverse[:, None]
+        part = tl.zeros_like(acc)
+    part = dot(pin(d_gate), wg, part, PRECISION)
+    part = dot(pin(d_value), wm, part, PRECISION)
     if PRECISION == "fp16":
         part = acc + scale[:, None] * part
     return part
@@ -304,11 +325,7 @@ def backward_kernel(
         key2 = k2
         key_own = unit
         if PHASE != 1:
-            pg1 = weight_rows(gate_map, 0, k1, unit, H)
-            pm1 = weight_rows(gate_map, H, k1, unit, H)
-            if K2 > 0:
-                pg2 = weight_rows(gate_map, 0, k2, unit, H)
-                pm2 = weight_rows(gate_map, H, k2, unit, H)
+            pg1, pg2, of_g, pm1, pm2, of_m = pair_weights(gate_map, unit, k1, k2, H, K2, PRECISION)
 
     before = 0  # tiles of the stage before
     for stage in range(first_stage, last_stage):
@@ -395,6 +412,16 @@ def backward_kernel(
                     h1 = rows(h + row * H, k1, row_mask, k1 < H)
                     h2 = rows(h + row * H, k2, row_mask, k2 < H)
                 if stage % PHASES == 0:
+                    if not ATTENTION and PHASE != 1:
+                        # Forward's, and the loss's: nobody writes them here.
+                        pair = aggregate + row * (2 * H)
+                        gate = rows(pair, unit, row_mask, unit_mask)
+                        value = rows(pair + H, unit, row_mask, unit_mask)
+                        gate1 = rows(pair, k1, row_mask, k1 < H)
+                        value1 = rows(pair + H, k1, row_mask, k1 < H)
+                        gate2 = rows(pair, k2, row_mask, k2 < H)
+                        value2 = rows(pair + H, k2, row_mask, k2 < H)
+                        out = rows(grad + row * H, unit, row_mask, unit_mask)
                     start = tl.load(succ_ptr + row, mask=row_mask, other=0)
                     degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
                     v, w, c, d, slot, next_slot, s, t = successors(
@@ -412,25 +439,16 @@ def backward_kernel(
                     )  # fmt: skip
                     if ATTENTION and not GRU:
                         tl.store(d_state + at, dh, mask=mask)
-                if not ATTENTION and PHASE != 1:
-                    if stage % PHASES == 0:
+                    if not ATTENTION and PHASE != 1:
                         # Through the product of gate and map to the state.
-                        pair = aggregate + row * (2 * H)
-                        gate = rows(pair, unit, row_mask, unit_mask)
-                        value = rows(pair + H, unit, row_mask, unit_mask)
                         pair_at = d_pair + row[:, None] * (2 * H) + unit[None, :]
                         tl.store(pair_at, dh * value * gate * (1 - gate), mask=mask)
                         tl.store(pair_at + H, dh * gate, mask=mask)
-                        gate1 = rows(pair, k1, row_mask, k1 < H)
-                        value1 = rows(pair + H, k1, row_mask, k1 < H)
-                        out = rows(grad + row * H, unit, row_mask, unit_mask)
-                        out = dot(pin(dh1 * value1 * gate1 * (1 - gate1)), pg1, out, PRECISION)
-                        out = dot(pin(dh1 * gate1), pm1, out, PRECISION)
+                        out = pair_product(dh1, gate1, value1, pg1, pm1, of_g, of_m, out, PRECISION)
                         if K2 > 0:
-                            gate2 = rows(pair, k2, row_mask, k2 < H)
-                            value2 = rows(pair + H, k2, row_mask, k2 < H)
-                            out = dot(pin(dh2 * value2 * gate2 * (1 - gate2)), pg2, out, PRECISION)
-                            out = dot(pin(dh2 * gate2), pm2, out, PRECISION)
+                            out = pair_product(
+                                dh2, gate2, value2, pg2, pm2, of_g, of_m, out, PRECISION
+                            )
                         tl.store(d_state + at, out, mask=mask)
                 if not ATTENTION and PHASE != 0:
                     if stage % PHASES == 1:
