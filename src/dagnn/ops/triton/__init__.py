@@ -14,7 +14,8 @@ several times slower.
 
 Under an attention, the forward pass keeps the states and the scores alone. Backward forms a
 layer's messages and pre-activations anew, for all nodes at once, and gradients take their place:
-one gates buffer is alive at a time. (A gated sum keeps them, since its products are in fp32.)
+one gates buffer is alive at a time. (A gated sum keeps them, in whose place a large product's
+rounding would be another than the level loop's.)
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ def _levels_backward(
     tensors, below, h, saved = layer
     if aggregator == "gated_sum":
         assert saved.message is not None
-        out = launch_gated_sum_backward(cell, grad, h, saved, tensors, graph)
+        out = launch_gated_sum_backward(cell, grad, h, saved, tensors, graph, precision)
         return out, saved.message.to(below.dtype)
     messages, gates = _formed_anew(cell, layer, graph, precision)
     out = launch_attention_backward(

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, pin, rows, scales, wait
-from dagnn.ops.triton.weights import cell_weights, weight_rows
+from dagnn.ops.triton.weights import cell_weights, pair_weights
 
 __all__ = [
     "backward_kernel",
@@ -72,14 +72,47 @@ def gates_product(dr, dz, dn, wr, wz, wn, of_r, of_z, of_n, acc, PRECISION: tl.c
 
 
 @triton.jit
-def gates_backward(dh, message, gates, row, row_mask, k, H: tl.constexpr, HP: tl.constexpr):
-    """Gradients of a GRU's pre-activations r, z, n and of n's message part; and dh z."""
+def pair_product(dh, gate, value, wg, wm, of_g, of_m, acc, PRECISION: tl.constexpr):
+    """``acc`` and what a gradient of ``gate * value`` gives to the state, through both."""
+    d_gate = dh * value * gate * (1 - gate)  # before the sigmoid
+    d_value = dh * gate
+    part = acc
+    if PRECISION == "fp16":  # one scale for both
+        d_gate *= of_g
+        d_value *= of_m
+        top = tl.maximum(tl.abs(d_gate), tl.abs(d_value))
+        scale, inverse = scales(tl.max(top, axis=1))
+        d_gate *= inverse[:, None]
+        d_value *= inverse[:, None]
+        part = tl.zeros_like(acc)
+    part = dot(pin(d_gate), wg, part, PRECISION)
+    part = dot(pin(d_value), wm, part, PRECISION)
+    if PRECISION == "fp16":
+        part = acc + scale[:, None] * part
+    return part
+
+
+@triton.jit
+def _kept(message, gates, row, row_mask, k, H: tl.constexpr, HP: tl.constexpr):
+    """The message, r, z, n and n's message part."""
     gate_row = gates + row * (4 * HP)
     m = rows(message + row * HP, k, row_mask, k < H)
     r = rows(gate_row, k, row_mask, k < H)
     z = rows(gate_row + HP, k, row_mask, k < H)
     n = rows(gate_row + 2 * HP, k, row_mask, k < H)
     n_message = rows(gate_row + 3 * HP, k, row_mask, k < H)
+    return m, r, z, n, n_message
+
+
+@triton.jit
+def gates_backward(dh, message, gates, row, row_mask, k, H: tl.constexpr, HP: tl.constexpr):
+    """Gradients of a GRU's pre-activations r, z, n and of n's message part; and dh z."""
+    m, r, z, n, n_message = _kept(message, gates, row, row_mask, k, H, HP)
+    return _slopes(dh, m, r, z, n, n_message)
+
+
+@triton.jit
+def _slopes(dh, m, r, z, n, n_message):
     dn = dh * (1 - z) * (1 - n * n)
     return dn * n_message * r * (1 - r), dh * (m - n) * z * (1 - z), dn, dn * r, dh * z
 
@@ -304,11 +337,7 @@ def backward_kernel(
         key2 = k2
         key_own = unit
         if PHASE != 1:
-            pg1 = weight_rows(gate_map, 0, k1, unit, H)
-            pm1 = weight_rows(gate_map, H, k1, unit, H)
-            if K2 > 0:
-                pg2 = weight_rows(gate_map, 0, k2, unit, H)
-                pm2 = weight_rows(gate_map, H, k2, unit, H)
+            pg1, pg2, of_g, pm1, pm2, of_m = pair_weights(gate_map, unit, k1, k2, H, K2, PRECISION)
 
     before = 0  # tiles of the stage before
     for stage in range(first_stage, last_stage):
@@ -395,6 +424,16 @@ def backward_kernel(
                     h1 = rows(h + row * H, k1, row_mask, k1 < H)
                     h2 = rows(h + row * H, k2, row_mask, k2 < H)
                 if stage % PHASES == 0:
+                    if not ATTENTION and PHASE != 1:
+                        # Forward's, and the loss's: nobody writes them here.
+                        pair = aggregate + row * (2 * H)
+                        gate = rows(pair, unit, row_mask, unit_mask)
+                        value = rows(pair + H, unit, row_mask, unit_mask)
+                        gate1 = rows(pair, k1, row_mask, k1 < H)
+                        value1 = rows(pair + H, k1, row_mask, k1 < H)
+                        gate2 = rows(pair, k2, row_mask, k2 < H)
+                        value2 = rows(pair + H, k2, row_mask, k2 < H)
+                        out = rows(grad + row * H, unit, row_mask, unit_mask)
                     start = tl.load(succ_ptr + row, mask=row_mask, other=0)
                     degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
                     v, w, c, d, slot, next_slot, s, t = successors(
@@ -412,81 +451,90 @@ def backward_kernel(
                     )  # fmt: skip
                     if ATTENTION and not GRU:
                         tl.store(d_state + at, dh, mask=mask)
-                if not ATTENTION and PHASE != 1:
-                    if stage % PHASES == 0:
+                    if not ATTENTION and PHASE != 1:
                         # Through the product of gate and map to the state.
-                        pair = aggregate + row * (2 * H)
-                        gate = rows(pair, unit, row_mask, unit_mask)
-                        value = rows(pair + H, unit, row_mask, unit_mask)
                         pair_at = d_pair + row[:, None] * (2 * H) + unit[None, :]
                         tl.store(pair_at, dh * value * gate * (1 - gate), mask=mask)
                         tl.store(pair_at + H, dh * gate, mask=mask)
-                        gate1 = rows(pair, k1, row_mask, k1 < H)
-                        value1 = rows(pair + H, k1, row_mask, k1 < H)
-                        out = rows(grad + row * H, unit, row_mask, unit_mask)
-                        out = dot(pin(dh1 * value1 * gate1 * (1 - gate1)), pg1, out, PRECISION)
-                        out = dot(pin(dh1 * gate1), pm1, out, PRECISION)
+                        out = pair_product(dh1, gate1, value1, pg1, pm1, of_g, of_m, out, PRECISION)
                         if K2 > 0:
-                            gate2 = rows(pair, k2, row_mask, k2 < H)
-                            value2 = rows(pair + H, k2, row_mask, k2 < H)
-                            out = dot(pin(dh2 * value2 * gate2 * (1 - gate2)), pg2, out, PRECISION)
-                            out = dot(pin(dh2 * gate2), pm2, out, PRECISION)
+                            out = pair_product(
+                                dh2, gate2, value2, pg2, pm2, of_g, of_m, out, PRECISION
+                            )
                         tl.store(d_state + at, out, mask=mask)
                 if not ATTENTION and PHASE != 0:
                     if stage % PHASES == 1:
+                        # Through the cell to the message.
+                        if GRU:
+                            m, r, z, n, g = _kept(message, gates, row, row_mask, unit, H, HP)
+                            m1, r1, z1, n1, g1 = _kept(message, gates, row, row_mask, k1, H, HP)
+                            m2, r2, z2, n2, g2 = _kept(message, gates, row, row_mask, k2, H, HP)
                         if WAIT:
                             if own == 0:
                                 wait(here - 1, before)
                         dh = fresh(d_state + row * H, unit, row_mask, unit_mask)
                         dh1 = fresh(d_state + row * H, k1, row_mask, k1 < H)
                         dh2 = fresh(d_state + row * H, k2, row_mask, k2 < H)
+                        if GRU:
+                            dr, dz, dn, dg, acc = _slopes(dh, m, r, z, n, g)
+                            store_gates(d_gates, row, row_mask, unit, dr, dz, dn, dg, HP, False)
+                        if level > 0:
+                            if GRU:
+                                dr1, dz1, _, dg1, _ = _slopes(dh1, m1, r1, z1, n1, g1)
+                                acc = gates_product(
+                                    dr1, dz1, dg1, wr1, wz1, wn1, of_r, of_z, of_n, acc, PRECISION
+                                )
+                                if K2 > 0:
+                                    dr2, dz2, _, dg2, _ = _slopes(dh2, m2, r2, z2, n2, g2)
+                                    acc = gates_product(
+                                        dr2, dz2, dg2, wr2, wz2, wn2, of_r, of_z, of_n, acc,
+                                        PRECISION,
+                                    )  # fmt: skip
+                            else:
+                                acc = gradient_product(dh1, wr1, of_r, acc, PRECISION)
+                                if K2 > 0:
+                                    acc = gradient_product(dh2, wr2, of_r, acc, PRECISION)
+                            tl.store(d_message + at, acc, mask=mask)
                 if GRU and ATTENTION:
                     acc = dh * z
-                elif GRU and stage % PHASES == PHASES - 1:
-                    dr, dz, dn, dn_message, acc = gates_backward(
-                        dh, message, gates, row, row_mask, unit, H, HP
-                    )
-                    store_gates(d_gates, row, row_mask, unit, dr, dz, dn, dn_message, HP, False)
                 x1 = dh1
                 x2 = dh2
-            if ATTENTION or PHASE != 0:
-                if stage % PHASES == PHASES - 1:
-                    if level > 0:
-                        # One place for the product: the weights are in shared memory once.
-                        if GRU:
-                            gate_row = d_gates + row * (4 * HP)
+            if ATTENTION:
+                if level > 0:
+                    # One place for the product: the weights are in shared memory once.
+                    if GRU:
+                        gate_row = d_gates + row * (4 * HP)
+                        if wide:
+                            dr1 = fresh(gate_row, k1, row_mask, k1 < H)
+                            dz1 = fresh(gate_row + HP, k1, row_mask, k1 < H)
+                            dn1 = fresh(gate_row + 3 * HP, k1, row_mask, k1 < H)
+                        else:
+                            dr1, dz1, _, dn1, _ = gates_backward(
+                                x1, message, gates, row, row_mask, k1, H, HP
+                            )
+                        acc = gates_product(
+                            dr1, dz1, dn1, wr1, wz1, wn1, of_r, of_z, of_n, acc, PRECISION
+                        )
+                        if K2 > 0:
                             if wide:
-                                dr1 = fresh(gate_row, k1, row_mask, k1 < H)
-                                dz1 = fresh(gate_row + HP, k1, row_mask, k1 < H)
-                                dn1 = fresh(gate_row + 3 * HP, k1, row_mask, k1 < H)
+                                dr2 = fresh(gate_row, k2, row_mask, k2 < H)
+                                dz2 = fresh(gate_row + HP, k2, row_mask, k2 < H)
+                                dn2 = fresh(gate_row + 3 * HP, k2, row_mask, k2 < H)
                             else:
-                                dr1, dz1, _, dn1, _ = gates_backward(
-                                    x1, message, gates, row, row_mask, k1, H, HP
+                                dr2, dz2, _, dn2, _ = gates_backward(
+                                    x2, message, gates, row, row_mask, k2, H, HP
                                 )
                             acc = gates_product(
-                                dr1, dz1, dn1, wr1, wz1, wn1, of_r, of_z, of_n, acc, PRECISION
+                                dr2, dz2, dn2, wr2, wz2, wn2, of_r, of_z, of_n, acc, PRECISION
                             )
-                            if K2 > 0:
-                                if wide:
-                                    dr2 = fresh(gate_row, k2, row_mask, k2 < H)
-                                    dz2 = fresh(gate_row + HP, k2, row_mask, k2 < H)
-                                    dn2 = fresh(gate_row + 3 * HP, k2, row_mask, k2 < H)
-                                else:
-                                    dr2, dz2, _, dn2, _ = gates_backward(
-                                        x2, message, gates, row, row_mask, k2, H, HP
-                                    )
-                                acc = gates_product(
-                                    dr2, dz2, dn2, wr2, wz2, wn2, of_r, of_z, of_n, acc, PRECISION
-                                )
-                        else:
-                            acc = gradient_product(x1, wr1, of_r, acc, PRECISION)
-                            if K2 > 0:
-                                acc = gradient_product(x2, wr2, of_r, acc, PRECISION)
-                        if ATTENTION:
-                            share = tl.sum(acc * own_offset, axis=1)
-                            tl.store(shares + row * BLOCKS + block, share, mask=row_mask)
-                            tl.debug_barrier()  # all threads have read what is overwritten now
-                        tl.store(d_message + at, acc, mask=mask)
+                    else:
+                        acc = gradient_product(x1, wr1, of_r, acc, PRECISION)
+                        if K2 > 0:
+                            acc = gradient_product(x2, wr2, of_r, acc, PRECISION)
+                    share = tl.sum(acc * own_offset, axis=1)
+                    tl.store(shares + row * BLOCKS + block, share, mask=row_mask)
+                    tl.debug_barrier()  # all threads have read what is overwritten now
+                    tl.store(d_message + at, acc, mask=mask)
             own += 1
         if WAIT:
             if own > 0:

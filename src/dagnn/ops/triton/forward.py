@@ -23,12 +23,13 @@ from dagnn.ops.triton.primitives import (
     dot,
     fresh,
     pin,
+    scales,
     sigmoid,
     stored,
     tanh,
     wait,
 )
-from dagnn.ops.triton.weights import cell_weights, transposed
+from dagnn.ops.triton.weights import cell_weights, side_by_side
 
 __all__ = [
     "cell_biases",
@@ -174,6 +175,36 @@ def product(x1, x2, w1, w2, scale, acc, K2: tl.constexpr, PRECISION: tl.constexp
     if PRECISION == "fp16":
         part = acc + scale * part
     return part
+
+
+@triton.jit
+def relative(x, BOUNDED: tl.constexpr, PRECISION: tl.constexpr):
+    """A piece of rows as an operand, and the numbers that it is relative to. Sums are of any size,
+    and so are states that they enter, for which fp16 has no exponents. An attention's messages are
+    :obj:`BOUNDED`, as averages of states in [-1, 1]."""
+    scale = 1.0
+    if PRECISION == "fp16" and not BOUNDED:
+        scale, inverse = scales(tl.max(tl.abs(x), axis=1))
+        scale = scale[:, None]
+        x *= inverse[:, None]
+    return pin(x), scale
+
+
+@triton.jit
+def relative_product(
+    x1, x2, of_1, of_2, w1, w2, of_w, acc,
+    K2: tl.constexpr, BOUNDED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same as :func:`product`, of rows that are :func:`relative`. Each piece has a scale of its
+    own: a common one would have the compiler move whole rows to where it is."""
+    if PRECISION != "fp16" or BOUNDED:
+        acc = product(x1, x2, w1, w2, of_w, acc, K2, PRECISION)
+    else:
+        part = of_1 * dot(x1, w1, tl.zeros_like(acc), PRECISION)
+        if K2 > 0:
+            part += of_2 * dot(x2, w2, tl.zeros_like(acc), PRECISION)
+        acc += of_w * part
+    return acc
 
 
 @triton.jit
@@ -328,16 +359,12 @@ def forward_kernel(
         key2 = k2
         gate_map += direction * 2 * H * H
         if PHASE != 0:
-            # Gate and map side by side, so that they share the product's other operand.
             lane = tl.arange(0, 2 * BN)
             is_gate = lane < BN
             pair = block * BN + tl.where(is_gate, lane, lane - BN)
             pair_mask = pair < H
             pair_row = tl.where(pair_mask, pair + tl.where(is_gate, 0, H), 2 * H)
-            p1 = transposed(gate_map, pair_row, 2 * H, k1, H)
-            p2 = p1
-            if K2 > 0:
-                p2 = transposed(gate_map, pair_row, 2 * H, k2, H)
+            p1, p2, of_p = side_by_side(gate_map, pair_row, k1, k2, H, K2, PRECISION)
             bias_at = gate_bias + direction * H + pair
             bias = tl.load(bias_at, mask=pair_mask & is_gate, other=0.0)
 
@@ -412,14 +439,22 @@ def forward_kernel(
                                 k1, k2, unit, key1, key2, block == 0,
                                 H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
                             )  # fmt: skip
-                        m1 = pin(m1)
-                        m2 = pin(m2)
+                        m1, of_1 = relative(m1, ATTENTION, PRECISION)
+                        m2, of_2 = relative(m2, ATTENTION, PRECISION)
                         if GRU:
-                            g_r = product(m1, m2, wr1, wr2, of_r, g_r, K2, PRECISION)
-                            g_z = product(m1, m2, wz1, wz2, of_z, g_z, K2, PRECISION)
-                            g_m = product(m1, m2, wn1, wn2, of_n, g_m, K2, PRECISION)
+                            g_r = relative_product(
+                                m1, m2, of_1, of_2, wr1, wr2, of_r, g_r, K2, ATTENTION, PRECISION
+                            )
+                            g_z = relative_product(
+                                m1, m2, of_1, of_2, wz1, wz2, of_z, g_z, K2, ATTENTION, PRECISION
+                            )
+                            g_m = relative_product(
+                                m1, m2, of_1, of_2, wn1, wn2, of_n, g_m, K2, ATTENTION, PRECISION
+                            )
                         else:
-                            g_n = product(m1, m2, wn1, wn2, of_n, g_n, K2, PRECISION)
+                            g_n = relative_product(
+                                m1, m2, of_1, of_2, wn1, wn2, of_n, g_n, K2, ATTENTION, PRECISION
+                            )
                     update(
                         g_r, g_z, g_n, g_m, m, gates, h, h_half, message, row, row_mask, unit,
                         H, HP, GRU, SAVE and not ATTENTION, HALF,
@@ -433,10 +468,15 @@ def forward_kernel(
                     if WAIT:
                         if own == 0:
                             wait(here - 1, before)
-                    state1 = pin(fresh(h + row * H, k1, row_mask, k1 < H))
-                    state2 = pin(fresh(h + row * H, k2, row_mask, k2 < H))
+                    state1 = fresh(h + row * H, k1, row_mask, k1 < H)
+                    state2 = fresh(h + row * H, k2, row_mask, k2 < H)
+                    # Not even a GRU's are bounded: a part of them is the message.
+                    state1, of_1 = relative(state1, False, PRECISION)
+                    state2, of_2 = relative(state2, False, PRECISION)
                     out = tl.zeros((BM, 2 * BN), dtype=tl.float32) + bias[None, :]
-                    out = product(state1, state2, p1, p2, 1.0, out, K2, PRECISION)
+                    out = relative_product(
+                        state1, state2, of_1, of_2, p1, p2, of_p, out, K2, False, PRECISION
+                    )
                     out = tl.where(is_gate[None, :], sigmoid(out), out)
                     mask = row_mask[:, None] & pair_mask[None, :]
                     tl.store(aggregate + row[:, None] * (2 * H) + pair_row[None, :], out, mask=mask)

@@ -57,13 +57,19 @@ def candidates(hidden: int, precision: str, phases: int) -> Iterator[Tiles]:
         for tiles in CANDIDATES[precision]:
             if max(16, next_power_of_2(hidden)) < tiles.BN:
                 continue
-            if phases > 1:
-                # Measured; to try what cannot fit would take minutes in the compiler.
-                rows = 4 * tiles.BM + (5 if resident else 3) * tiles.BN
-                if 4 * rows * sum(pieces(hidden)) > SHARED_MEMORY:
-                    continue
+            # To try what cannot fit would take minutes in the compiler.
+            if phases > 1 and _two_stages_need(hidden, precision, tiles, resident) > SHARED_MEMORY:
+                continue
             warps = tiles.warps if hidden > 64 else 4
             yield tiles._replace(warps=warps, resident=resident)
+
+
+def _two_stages_need(hidden: int, precision: str, tiles: Tiles, resident: bool) -> int:
+    """Bytes of shared memory: the matrices of a cell, and in one launch for both stages those of
+    gate and map; and a tile's operands, measured."""
+    number, operands = (2, 2) if precision in ("bf16", "fp16") else (4, 4)
+    columns = operands * tiles.BM + (5 if resident else 3) * tiles.BN
+    return number * columns * sum(pieces(hidden))
 
 
 def pieces(hidden: int) -> tuple[int, int]:
@@ -179,20 +185,19 @@ SHARES = object()
 
 
 def level_precision(precision: str, hidden: int, bounded: bool) -> str:
-    """Of an attention's products within the level loop: at least as many bits as asked for.
+    """Of products within the level loop: at least as many bits as asked for.
 
     fp16 has TF32's 11 bits at twice the speed, and 3 more than bf16, but not their exponents. It
-    suffices where rows are :obj:`bounded`: by 1, as a GRU's states and messages are, or by their
-    own largest number, as gradients are (:mod:`~dagnn.ops.triton.backward`). And where products
-    are small, a level's time is that of its loads and waits: three instead of one are not seen.
+    suffices where rows are :obj:`bounded`: by 1, as a GRU's states and messages are under an
+    attention, or by their own largest number, as gradients are
+    (:mod:`~dagnn.ops.triton.backward`), and all rows of a gated sum. And where products are small,
+    a level's time is that of its loads and waits: three instead of one are not seen.
     """
     if precision == "tf32" and hidden <= 64:
         return "fp32"
     return "fp16" if bounded and precision != "fp32" else precision
 
 
-# Gated sums are not averages: they grow with the number of predecessors, and so do the errors of
-# lower precision. Their products are in fp32 whatever the setting.
 def launch_forward(
     aggregator: str,
     cell: str,
@@ -249,7 +254,7 @@ def launch_forward(
         EDGES=edge_score is not None,
         SAVE=save,
         HALF=operand is not None,
-        PRECISION=level_precision(precision, hidden, gru) if attention else "fp32",
+        PRECISION=level_precision(precision, hidden, gru or not attention),
     )
     if attention:  # messages and gates are formed anew
         return h, h_half, Saved(None, None, aggregate)
@@ -324,6 +329,7 @@ def launch_gated_sum_backward(
     saved: Saved,
     parameters: list[Tensor],
     graph: Graph,
+    precision: str,
 ) -> LayerGradients:
     directions, nodes, hidden = h.shape
     assert saved.message is not None
@@ -361,6 +367,6 @@ def launch_gated_sum_backward(
         HP=saved.message.size(2),
         GRU=cell == "gru",
         ATTENTION=False,
-        PRECISION="fp32",
+        PRECISION=level_precision(precision, hidden, True),
     )
     return LayerGradients(d_state if d_gates is None else d_gates, None, None, d_pair)

@@ -10,21 +10,29 @@ import triton.language as tl
 
 from dagnn.ops.triton.primitives import scales
 
-__all__ = ["cell_weights", "transposed", "weight_rows"]
+__all__ = ["cell_weights", "pair_weights", "side_by_side"]
 
 
 @triton.jit
-def transposed(weight, row, ROWS: tl.constexpr, k, H: tl.constexpr):
+def _transposed(weight, row, ROWS: tl.constexpr, k, H: tl.constexpr):
     """Some rows of a weight matrix ``[ROWS, H]`` as columns. ``[len(k), len(row)]``"""
     mask = (row < ROWS)[None, :] & (k < H)[:, None]
     return tl.load(weight + row[None, :] * H + k[:, None], mask=mask, other=0.0)
 
 
 @triton.jit
-def weight_rows(weight, first, k, unit, H: tl.constexpr):
-    """Rows ``first + k`` of a weight matrix, a program's columns of it. ``[len(k), BN]``"""
+def _weight_rows(weight, k, unit, H: tl.constexpr):
+    """A program's columns of a weight matrix ``[H, H]``. ``[len(k), BN]``"""
     mask = (k < H)[:, None] & (unit < H)[None, :]
-    return tl.load(weight + (first + k)[:, None] * H + unit[None, :], mask=mask, other=0.0)
+    return tl.load(weight + k[:, None] * H + unit[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def _largest(w1, w2, K2: tl.constexpr):
+    top = tl.max(tl.abs(w1))
+    if K2 > 0:
+        top = tl.maximum(top, tl.max(tl.abs(w2)))
+    return top
 
 
 @triton.jit
@@ -33,10 +41,7 @@ def _relative(w1, w2, K2: tl.constexpr, PRECISION: tl.constexpr):
     to. Weights may be of any size, for which fp16 has no exponents."""
     scale = 1.0
     if PRECISION == "fp16":
-        top = tl.max(tl.abs(w1))
-        if K2 > 0:
-            top = tl.maximum(top, tl.max(tl.abs(w2)))
-        scale, inverse = scales(top)
+        scale, inverse = scales(_largest(w1, w2, K2))
         w1 = (w1 * inverse).to(tl.float16)
         w2 = (w2 * inverse).to(tl.float16)
     elif PRECISION == "bf16":
@@ -57,15 +62,15 @@ def _matrix(
     PRECISION: tl.constexpr,
 ):
     if FORWARD:
-        w1 = transposed(weight, unit, H, k1, H)
+        w1 = _transposed(weight, unit, H, k1, H)
     else:
-        w1 = weight_rows(weight, 0, k1, unit, H)
+        w1 = _weight_rows(weight, k1, unit, H)
     w2 = w1
     if K2 > 0:
         if FORWARD:
-            w2 = transposed(weight, unit, H, k2, H)
+            w2 = _transposed(weight, unit, H, k2, H)
         else:
-            w2 = weight_rows(weight, 0, k2, unit, H)
+            w2 = _weight_rows(weight, k2, unit, H)
     return _relative(w1, w2, K2, PRECISION)
 
 
@@ -94,3 +99,47 @@ def cell_weights(
         wz1, wz2, of_z = _matrix(weight + H * H, unit, k1, k2, H, K2, FORWARD, PRECISION)
         wn1, wn2, of_n = _matrix(weight + 2 * H * H, unit, k1, k2, H, K2, FORWARD, PRECISION)
     return wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n
+
+
+@triton.jit
+def side_by_side(
+    gate_map,  # [2H, H]
+    row,  # of a program's gates, then of its maps [2 BN]; 2H is none
+    k1,
+    k2,
+    H: tl.constexpr,
+    K2: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Forward: gate and map as one matrix, so that they share the product's other operand; and what
+    its columns are relative to ``[1, 2 BN]``, since either may be much larger than the other."""
+    w1 = _transposed(gate_map, row, 2 * H, k1, H)
+    w2 = w1
+    if K2 > 0:
+        w2 = _transposed(gate_map, row, 2 * H, k2, H)
+    scale = 1.0
+    if PRECISION == "fp16":
+        is_gate = (row < H)[None, :]
+        of_g, to_g = scales(_largest(tl.where(is_gate, w1, 0.0), tl.where(is_gate, w2, 0.0), K2))
+        of_m, to_m = scales(_largest(tl.where(is_gate, 0.0, w1), tl.where(is_gate, 0.0, w2), K2))
+        scale = tl.where(is_gate, of_g, of_m)
+        inverse = tl.where(is_gate, to_g, to_m)
+        w1 = (w1 * inverse).to(tl.float16)
+        w2 = (w2 * inverse).to(tl.float16)
+    return w1, w2, scale
+
+
+@triton.jit
+def pair_weights(
+    gate_map,  # [2H, H]
+    unit,
+    k1,
+    k2,
+    H: tl.constexpr,
+    K2: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Backward: a program's columns of gate and of map, as :func:`cell_weights` has a cell's."""
+    wg1, wg2, of_g = _matrix(gate_map, unit, k1, k2, H, K2, False, PRECISION)
+    wm1, wm2, of_m = _matrix(gate_map + H * H, unit, k1, k2, H, K2, False, PRECISION)
+    return wg1, wg2, of_g, wm1, wm2, of_m
