@@ -81,6 +81,16 @@ def test_captured_steps_train_as_eager_ones(model: str, precision: str, tmp_path
         assert error < tolerance, name
 
 
+@pytest.mark.parametrize("model", ["dagnn", "dvae"])
+def test_runs_with_one_seed_have_the_same_weights(model: str, tmp_path: Path) -> None:
+    weights = []
+    for name in ("first", "second"):
+        run = small_run(model=model, precision="bf16", epochs=3)
+        train_code(run, dataset(), tmp_path / name, device="cuda", progress=False)
+        weights.append(read_checkpoint(tmp_path / name / "last.ckpt")["state_dict"])
+    assert all(torch.equal(weights[1][name], value) for name, value in weights[0].items())
+
+
 @pytest.mark.parametrize("precision", ["32", "bf16"])
 @pytest.mark.parametrize("model", ["gcn", "gin-vn", "gat", "ggnn"])
 def test_captured_message_passing_trains_as_eager(

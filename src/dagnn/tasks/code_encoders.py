@@ -11,6 +11,7 @@ from torch_geometric.data import Batch
 
 from dagnn.graph.padding import has_filler
 from dagnn.nn.dagnn import DAGNN
+from dagnn.nn.lookup import Lookup
 from dagnn.nn.mpnn import GGNN, MPNN, PoolingMPNN
 
 __all__ = [
@@ -119,9 +120,9 @@ class NodeEmbedding(nn.Module):
 
     def __init__(self, node_types: int, attributes: int, channels: int, depth: bool) -> None:
         super().__init__()
-        self.node_type = nn.Embedding(node_types, channels)
+        self.node_type = Lookup(node_types, channels)
         self.attribute = nn.Embedding(attributes, channels)
-        self.depth = nn.Embedding(NUM_DEPTHS, channels) if depth else None
+        self.depth = Lookup(NUM_DEPTHS, channels) if depth else None
 
     def forward(self, batch: Batch) -> Tensor:
         """Features of all nodes of a batch. ``[N, C]``"""
