@@ -56,7 +56,7 @@ def test_shapes_of_what_is_saved(aggregator: str, cell: str) -> None:
     for keep in saved:
         assert (keep.gates is None) == (cell == "linear")
         if keep.gates is not None:
-            assert keep.gates.shape == (2, NODES, 4 * HIDDEN)
+            assert keep.gates.shape == (2, NODES, stack.gates_width(HIDDEN))
         assert keep.message.shape == (2, NODES, HIDDEN)
         wide = (2, EDGES.size(1)) if aggregator == "attention" else (2, NODES, 2 * HIDDEN)
         assert keep.aggregate.shape == wide
