@@ -194,11 +194,6 @@ def _pull_gated(b: Backward, d: int, u: int, first: int, last: int) -> None:
         d_gate[j] = d_value[j] * value[j] * (one - gate[j])
 
 
-@njit(**COMPILED)
-def _three(a: Any, size: int) -> Any:
-    return a[:size], a[size : 2 * size], a[2 * size : 3 * size]
-
-
 @njit(**_ELEMENTWISE)
 def _d_gates(b: Backward, d: int, v: int, thread: int) -> None:
     """From the gradient of a GRU's state to those of its sums, and directly of its message."""
@@ -206,9 +201,9 @@ def _d_gates(b: Backward, d: int, v: int, thread: int) -> None:
     at = _aligned(hidden)
     grad, message = b.grad[d, v, :hidden], b.message[d, v]
     gates, out = b.gates[d, v], b.d_gates[d, v]
-    n, (r, z, n_message) = gates[:hidden], _three(gates[at:], hidden)
-    d_n, (d_r, d_z, d_n_message) = out[:hidden], _three(out[at:], hidden)
-    _fill(out[hidden:at], out.dtype.type(0))
+    z_at, n_at = at + hidden, at + 2 * hidden
+    n, r, z, n_message = gates[:hidden], gates[at:z_at], gates[z_at:n_at], gates[n_at:]
+    d_n, d_r, d_z, d_n_message = out[:hidden], out[at:z_at], out[z_at:n_at], out[n_at:]
     one = grad.dtype.type(1)  # a plain 1 would make it double precision
     for j in range(hidden):
         d_n[j] = grad[j] * (one - z[j]) * (one - n[j] * n[j])

@@ -217,6 +217,7 @@ def backward(
     directions, nodes, hidden = states[0].shape
     if cell == "gru":
         all_d_gates = new_buffer(states[0], directions, nodes, gates_width(hidden))
+        all_d_gates[:, :, hidden : aligned(hidden)] = 0
     for i in reversed(range(len(states))):
         below = states[i - 1] if i else _level_major(x, graph)
         packed = _pack(aggregator, cell, parameters[i], edge_scores[i])
