@@ -118,7 +118,7 @@ def test_random_dags(graph: Data, aggregator: str, cell: str) -> None:
 
 
 @two_combinations
-@pytest.mark.parametrize("hidden", [1, 7, 64, 300, 501])
+@pytest.mark.parametrize("hidden", [1, 7, 15, 16, 17, 64, 300, 501])
 def test_every_width(hidden: int, aggregator: str, cell: str) -> None:
     data = wide_and_narrow()
     model = make_cpu_model(aggregator, cell, hidden, num_layers=1 if hidden > 64 else 2)

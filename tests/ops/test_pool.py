@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from dagnn.ops.pool import MODES, pool
 from tests.interpreter import CUDA, check_in_interpreter, kernels, outside
 
-BACKENDS = ["torch", pytest.param("triton", marks=kernels)]
+BACKENDS = ["torch", "cpu", pytest.param("triton", marks=kernels)]
 
 
 class Rows(NamedTuple):
@@ -190,6 +190,28 @@ def test_features_of_another_dtype_are_promoted(mode: str, backend: str) -> None
     assert_close(half.x.grad, given.x.grad, check_dtype=False, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("every", [False, True])
+def test_threads_share_graphs(every: bool, count: int, mode: str) -> None:
+    """Fewer graphs than threads, more of them, and a gradient whose rows are not contiguous."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        for sizes in ([9], [3, 0, 50, 1, 7], [2] * 40):
+            given = make(sizes, every=every)
+            check(given, mode, "cpu")
+            out = pool(*given, mode, "cpu")
+            grad = torch.randn(out.size(1), out.size(0)).t()
+            found, right = (
+                torch.autograd.grad(out, given.differentiable(), g, retain_graph=True)
+                for g in (grad, grad.contiguous())
+            )
+            assert all(torch.equal(a, b) for a, b in zip(found, right, strict=True))
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_equal_inputs_give_equal_bits(backend: str) -> None:
     given = make([40, 900], every=True, backend=backend)
@@ -205,9 +227,10 @@ def test_equal_inputs_give_equal_bits(backend: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(step(), step(), strict=True))
 
 
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sizes", [None, [3, 0, 2, 0]])
-def test_gradcheck(sizes: list[int] | None, mode: str) -> None:
+def test_gradcheck(sizes: list[int] | None, mode: str, backend: str) -> None:
     given = make(sizes, dtype=torch.float64)
     # Without ties, where the maximum is differentiable.
     count = sum(tensor.numel() for tensor in given.differentiable())
@@ -222,7 +245,7 @@ def test_gradcheck(sizes: list[int] | None, mode: str) -> None:
     ]
 
     def run(x: Tensor, *states: Tensor) -> Tensor:
-        return pool(x, list(states), *given[2:], mode)
+        return pool(x, list(states), *given[2:], mode, backend)
 
     assert torch.autograd.gradcheck(run, inputs)
 
@@ -237,13 +260,14 @@ def test_opcheck(sizes: list[int] | None, mode: str, backend: str) -> None:
     torch.library.opcheck(torch.ops.dagnn.pool, (*alone, mode, backend, True))
 
 
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
 @pytest.mark.parametrize("mode", MODES)
-def test_compile_and_export_without_breaks(mode: str) -> None:
+def test_compile_and_export_without_breaks(mode: str, backend: str) -> None:
     given = make([3, 0, 2])
     compiled = torch.compile(pool, fullgraph=True, backend="aot_eager", dynamic=True)
     for one in (given, make([4, 4, 1, 0])):
         inputs = one.differentiable()
-        out, right = compiled(*one, mode), pool(*one, mode)
+        out, right = compiled(*one, mode, backend), pool(*one, mode, backend)
         assert_close(out, right)
         grad = torch.randn_like(out)
         found = torch.autograd.grad(out, inputs, grad)
@@ -251,12 +275,12 @@ def test_compile_and_export_without_breaks(mode: str) -> None:
 
     class Pool(torch.nn.Module):
         def forward(self, x: Tensor, states: list[Tensor]) -> Tensor:
-            return pool(x, states, *given[2:], mode)
+            return pool(x, states, *given[2:], mode, backend)
 
     with torch.no_grad():
         arguments = (given.x, given.states)
         program = torch.export.export(Pool(), arguments)
-        assert_close(program.module()(*arguments), pool(*given, mode))
+        assert_close(program.module()(*arguments), pool(*given, mode, backend))
 
 
 def test_a_call_that_is_differentiated_must_have_been_told() -> None:

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from dagnn import LevelSchedule
 from dagnn.ops import cpu, stack
+from dagnn.ops.cpu_memory import LINE, aligned
 from tests.nn.configurations import KITE
 
 NODES, CHANNELS, HIDDEN = 7, 3, 4
@@ -56,7 +57,7 @@ def test_shapes_of_what_is_saved(aggregator: str, cell: str) -> None:
     for keep in saved:
         assert (keep.gates is None) == (cell == "linear")
         if keep.gates is not None:
-            assert keep.gates.shape == (2, NODES, 4 * HIDDEN)
+            assert keep.gates.shape == (2, NODES, stack.gates_width(HIDDEN))
         assert keep.message.shape == (2, NODES, HIDDEN)
         wide = (2, EDGES.size(1)) if aggregator == "attention" else (2, NODES, 2 * HIDDEN)
         assert keep.aggregate.shape == wide
@@ -105,3 +106,23 @@ def test_given_gradients_are_not_changed(aggregator: str, cell: str) -> None:
     )
     for tensor, copy in zip((*grads, *states, *kept), before, strict=True):
         assert torch.equal(tensor, copy)
+
+
+@pytest.mark.parametrize("hidden", [1, 4, 15, 16, 17])
+def test_both_products_of_a_gru_begin_with_a_cache_line(hidden: int) -> None:
+    """Blocks do not overlap, and gaps have neither weight nor bias."""
+    weights = [torch.rand(2, 3 * hidden, size) + 1 for size in (CHANNELS, hidden)]
+    biases = [torch.rand(2, 3 * hidden) + 1 for _ in range(2)]
+    parameters = [*weights, *biases, torch.rand(2, 1, hidden)]
+    packed = stack._pack("attention", "gru", parameters, None)
+    r, width = aligned(hidden), stack.gates_width(hidden)
+    assert r % LINE == width % LINE == 0
+    used = [*range(hidden), *range(r, r + 3 * hidden)]
+    bias = packed.layer.bias
+    assert bias.shape == (2, width)
+    assert bias[0].nonzero().flatten().tolist() == used
+    weight = packed.input_weight
+    assert weight.shape == (2, r + 2 * hidden, CHANNELS)
+    assert weight[0].any(1).nonzero().flatten().tolist() == used[: 3 * hidden]
+    assert_close(weight[:, r:], weights[0][:, : 2 * hidden])
+    assert_close(bias[:, r : r + 2 * hidden], (biases[0] + biases[1])[:, : 2 * hidden])

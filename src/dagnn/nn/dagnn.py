@@ -326,7 +326,7 @@ class DAGNN(nn.Module):
             nodes = []
         mode = self.forward_readout.mode
         if mode != "attention":
-            kernels = "triton" if backend == "triton" else "torch"
+            kernels = "torch" if backend == "reference" else backend
             return pool(x, states, nodes, schedule.rank, graph.batch, size, mode, kernels)
         pooled = []
         for d, readout in enumerate([self.forward_readout, self.reverse_readout]):

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from dagnn.ops import cpu_kernels as kernels
 from dagnn.ops.cpu_buffers import Backward, Forward
-from dagnn.ops.cpu_memory import new_buffer
+from dagnn.ops.cpu_memory import aligned, new_buffer
 from dagnn.ops.cpu_threads import Threads
 from dagnn.ops.stack import Graph, Layer, LayerGradients, Saved
 
@@ -63,7 +63,7 @@ def forward(
         pred_ptr=array(graph.pred_ptr, 2),
         pred=array(graph.pred, 2),
     )
-    sums = gates[:, :, hidden:] if gru else gates  # what the recurrent product adds to
+    sums = _sums(gates, hidden) if gru else gates  # what the recurrent product adds to
     with Threads() as threads:
         for turn in _turns(graph.level_ptr):
             for d, i, lo, hi in turn.wide:
@@ -95,7 +95,7 @@ def backward(
     directions, nodes, hidden = h.shape
     gru, attention = cell == "gru", layer.key is not None
     # A GRU's gates take over from the gradient of its state, whose place is then free.
-    d_message = grad if gru else new_buffer(h, directions, nodes, hidden)
+    d_message = grad if gru else new_buffer(h, directions, nodes, aligned(hidden))
     d_score = new_buffer(h, *graph.pred.shape) if attention else None
     d_key_score = new_buffer(h, directions, nodes) if attention else None
     d_pair = None if attention else new_buffer(h, directions, nodes, 2 * hidden)
@@ -125,7 +125,7 @@ def backward(
         succ=array(graph.succ, 2),
         succ_slot=array(graph.succ_slot, 2),
     )
-    d_sums = d_gates[:, :, hidden:] if gru else d_gates
+    d_sums = _sums(d_gates, hidden) if gru else d_gates[:, :, :hidden]
     with Threads() as threads:
         for turn in reversed(_turns(graph.level_ptr)):
             threads.levels(kernels.BACKWARD, buffers, kernels.LEVELS, turn.first, turn.last)
@@ -136,20 +136,22 @@ def backward(
                 threads.rows(kernels.BACKWARD, buffers, kernels.PULL, d, lo, hi)
                 if d_pair is not None:
                     assert layer.gate_map is not None
-                    grad[d, lo:hi].addmm_(d_pair[d, lo:hi], layer.gate_map[d])
+                    grad[d, lo:hi, :hidden].addmm_(d_pair[d, lo:hi], layer.gate_map[d])
                 if gru:
                     threads.rows(kernels.BACKWARD, buffers, kernels.CELL, d, lo, hi)
                 if i:
                     # A GRU's message has a direct gradient too, which CELL has put there.
-                    torch.addmm(
-                        d_message[d, lo:hi],
-                        d_sums[d, lo:hi],
-                        layer.recurrent[d],
-                        beta=int(gru),
-                        out=d_message[d, lo:hi],
+                    d_message[d, lo:hi, :hidden].addmm_(
+                        d_sums[d, lo:hi], layer.recurrent[d], beta=int(gru)
                     )
     bias = torch.from_numpy(d_bias.sum(1)).to(h.dtype) if gru else None
     return LayerGradients(d_gates, d_score, d_key_score, d_pair, bias)
+
+
+def _sums(gates: Tensor, hidden: int) -> Tensor:
+    """The blocks of a GRU's recurrent product."""
+    r = aligned(hidden)
+    return gates[:, :, r : r + 3 * hidden]
 
 
 def _arrays_like(like: Tensor) -> Callable[..., Any]:

@@ -15,14 +15,14 @@ class Forward(NamedTuple):
 
     gru: bool
     attention: bool
-    gates: Any  # [S, N, 4H] or [S, N, H]
+    gates: Any  # [S, N, W] or [S, N, H]
     h: Any  # [S, N, H]; a linear cell's is gates itself
     message: Any  # [S, N, H]
     alpha: Any  # [S, E]
     pair: Any  # [S, N, 2H] gate and map
     key_score: Any  # [S, N] w_2·h of every node
     recurrent: Any  # [S, H, 3H] or [S, H, H], transposed
-    bias: Any  # [S, 4H] or [S, H]
+    bias: Any  # [S, W] or [S, H]
     key: Any  # [S, H]
     edge_score: Any  # [S, E]
     gate_map: Any  # [S, H, 2H], transposed
@@ -37,14 +37,14 @@ class Backward(NamedTuple):
 
     gru: bool
     attention: bool
-    grad: Any  # [S, N, H] gradient of the states, complete once a node's successors are done
-    d_gates: Any  # [S, N, 4H]; a linear cell's is grad itself
-    d_bias: Any  # [S, T, 4H] a sum per thread, in double precision
-    d_message: Any  # [S, N, H]; a GRU's takes the place of grad, row by row
+    grad: Any  # [S, N, H + gap] of the states, complete once a node's successors are done
+    d_gates: Any  # [S, N, W]; a linear cell's is grad itself
+    d_bias: Any  # [S, T, W] a sum per thread, in double precision
+    d_message: Any  # [S, N, H + gap]; a GRU's takes the place of grad, row by row
     d_score: Any  # [S, E]
     d_key_score: Any  # [S, N]
     d_pair: Any  # [S, N, 2H]
-    gates: Any  # [S, N, 4H]
+    gates: Any  # [S, N, W]
     h: Any  # [S, N, H]
     message: Any  # [S, N, H]
     alpha: Any  # [S, E]

@@ -17,6 +17,7 @@ from numba import njit, prange
 
 from dagnn.ops.cpu_buffers import Backward, Forward
 from dagnn.ops.cpu_math import sigmoid, tanh
+from dagnn.ops.cpu_memory import aligned
 from dagnn.ops.cpu_products import COMPILED, add_product
 from dagnn.ops.cpu_threads import Kernel
 
@@ -35,6 +36,8 @@ __all__ = [
 # Only sums of products may be reordered; the polynomials of sigmoid and tanh may not.
 _ELEMENTWISE = {**COMPILED, "fastmath": {"contract"}}
 _PARALLEL = {**_ELEMENTWISE, "parallel": True}
+
+_aligned = njit(**COMPILED)(aligned)
 
 
 @njit(**COMPILED)
@@ -78,7 +81,8 @@ def _message(b: Forward, d: int, v: int) -> None:
     hidden = b.message.shape[2]
     message = b.message[d, v]
     if b.gru:  # the recurrent product will add to it
-        _copy(b.gates[d, v, 3 * hidden :], b.bias[d, 3 * hidden :])
+        n_message = _aligned(hidden) + 2 * hidden
+        _copy(b.gates[d, v, n_message:], b.bias[d, n_message:])
     first, last = b.pred_ptr[d, v], b.pred_ptr[d, v + 1]
     if b.attention and last - first == 1:
         b.alpha[d, first] = 1
@@ -120,9 +124,11 @@ def _state(b: Forward, d: int, v: int) -> None:
     hidden = b.h.shape[2]
     h = b.h[d, v]
     if b.gru:
-        gates, message = b.gates[d, v], b.message[d, v]
-        n, r_z, n_message = gates[:hidden], gates[hidden : 3 * hidden], gates[3 * hidden :]
-        n_bias, r_z_bias = b.bias[d, :hidden], b.bias[d, hidden : 3 * hidden]
+        gates, bias, message = b.gates[d, v], b.bias[d], b.message[d, v]
+        at = _aligned(hidden)
+        to = at + 2 * hidden
+        n, r_z, n_message = gates[:hidden], gates[at:to], gates[to:]
+        n_bias, r_z_bias = bias[:hidden], bias[at:to]
         for j in range(2 * hidden):
             r_z[j] = sigmoid(r_z[j] + r_z_bias[j])
         for j in range(hidden):
@@ -148,7 +154,8 @@ def _open_gate(b: Forward, d: int, v: int) -> None:
 @njit(**_ELEMENTWISE)
 def _pull(b: Backward, d: int, u: int) -> None:
     """Complete the gradient of a node's state with what its successors send back."""
-    grad = b.grad[d, u]
+    hidden = b.h.shape[2]
+    grad = b.grad[d, u, :hidden]
     first, last = b.succ_ptr[d, u], b.succ_ptr[d, u + 1]
     if not b.attention:
         _pull_gated(b, d, u, first, last)
@@ -156,7 +163,7 @@ def _pull(b: Backward, d: int, u: int) -> None:
     total = grad.dtype.type(0)
     for i in range(first, last):
         v, slot = b.succ[d, i], b.succ_slot[d, i]
-        d_message, alpha = b.d_message[d, v], b.alpha[d, slot]
+        d_message, alpha = b.d_message[d, v, :hidden], b.alpha[d, slot]
         # A single predecessor has weight 1, whatever its score.
         if b.pred_ptr[d, v + 1] - b.pred_ptr[d, v] > 1:
             d_score = alpha * _dot_difference(d_message, b.h[d, u], b.message[d, v])
@@ -172,7 +179,7 @@ def _pull(b: Backward, d: int, u: int) -> None:
 
 @njit(**_ELEMENTWISE)
 def _pull_gated(b: Backward, d: int, u: int, first: int, last: int) -> None:
-    hidden = b.grad.shape[2]
+    hidden = b.h.shape[2]
     gate, value = b.pair[d, u, :hidden], b.pair[d, u, hidden:]
     d_gate, d_value = b.d_pair[d, u, :hidden], b.d_pair[d, u, hidden:]
     _fill(d_value, d_value.dtype.type(0))
@@ -190,13 +197,13 @@ def _pull_gated(b: Backward, d: int, u: int, first: int, last: int) -> None:
 @njit(**_ELEMENTWISE)
 def _d_gates(b: Backward, d: int, v: int, thread: int) -> None:
     """From the gradient of a GRU's state to those of its sums, and directly of its message."""
-    hidden = b.grad.shape[2]
-    grad, message = b.grad[d, v], b.message[d, v]
+    hidden = b.h.shape[2]
+    at = _aligned(hidden)
+    grad, message = b.grad[d, v, :hidden], b.message[d, v]
     gates, out = b.gates[d, v], b.d_gates[d, v]
-    n, r, z = gates[:hidden], gates[hidden : 2 * hidden], gates[2 * hidden : 3 * hidden]
-    n_message = gates[3 * hidden :]
-    d_n, d_r = out[:hidden], out[hidden : 2 * hidden]
-    d_z, d_n_message = out[2 * hidden : 3 * hidden], out[3 * hidden :]
+    z_at, n_at = at + hidden, at + 2 * hidden
+    n, r, z, n_message = gates[:hidden], gates[at:z_at], gates[z_at:n_at], gates[n_at:]
+    d_n, d_r, d_z, d_n_message = out[:hidden], out[at:z_at], out[z_at:n_at], out[n_at:]
     one = grad.dtype.type(1)  # a plain 1 would make it double precision
     for j in range(hidden):
         d_n[j] = grad[j] * (one - z[j]) * (one - n[j] * n[j])
@@ -209,7 +216,7 @@ def _d_gates(b: Backward, d: int, v: int, thread: int) -> None:
     for j in range(hidden):
         grad[j] *= z[j]  # now d_message, in the same memory
     d_bias = b.d_bias[d, thread]
-    for j in range(4 * hidden):
+    for j in range(at + 3 * hidden):
         d_bias[j] += out[j]
 
 
@@ -237,7 +244,7 @@ def _forward(b: Forward, stage: int, d: int, lo: int, hi: int, thread: int) -> N
 @njit(**_ELEMENTWISE)
 def _forward_levels(b: Forward, d: int, first: int, last: int) -> None:
     zero = np.int64(0)  # a literal 0 would be a type of its own, and compile everything anew
-    at = b.h.shape[2] if b.gru else zero
+    at = _aligned(b.h.shape[2]) if b.gru else zero
     for i in range(first, last):
         lo, hi = b.level_ptr[d, i], b.level_ptr[d, i + 1]
         for v in range(lo, hi):
@@ -269,7 +276,7 @@ def _backward(b: Backward, stage: int, d: int, lo: int, hi: int, thread: int) ->
 @njit(**_ELEMENTWISE)
 def _backward_levels(b: Backward, d: int, first: int, last: int, thread: int) -> None:
     zero = np.int64(0)
-    at = b.grad.shape[2] if b.gru else zero
+    at = _aligned(b.h.shape[2]) if b.gru else zero
     for i in range(last - 1, first - 1, -1):
         lo, hi = b.level_ptr[d, i], b.level_ptr[d, i + 1]
         for v in range(lo, hi):

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 __all__ = ["MODES", "pool"]
 
 MODES = ("max", "mean", "sum")
+_KERNELS = {"cpu": "dagnn.ops.cpu_pool", "triton": "dagnn.ops.triton.pool"}
 
 
 def pool(
@@ -41,7 +42,7 @@ def pool(
         batch: The graph of every node, ascending; by default all nodes are graph 0. ``[N]``
         batch_size: The number of graphs :math:`B`.
         mode: ``"max"``, ``"mean"`` or ``"sum"``.
-        backend: ``"torch"``, or ``"triton"`` for tensors on a CUDA device.
+        backend: ``"torch"``, ``"cpu"``, or ``"triton"`` for tensors on a CUDA device.
 
     Returns:
         Per graph, direction by direction, layers 0 to L side by side; zero for a graph without
@@ -95,6 +96,11 @@ class _Eager(torch.autograd.Function):
         return *[None] * 7, grad_x, *(() if grad_states is None else grad_states.unbind())
 
 
+def _kernels(backend: str) -> Any:
+    # Imported lazily, since Triton is not there on every machine.
+    return importlib.import_module(_KERNELS[backend])
+
+
 def _forward(
     x: Tensor | None,
     states: list[Tensor],
@@ -108,12 +114,9 @@ def _forward(
 ) -> list[Tensor]:
     """The pooled rows, then (with :obj:`save`) how many rows share each entry's gradient."""
     save = save and mode != "sum"
-    if backend == "triton":
-        # Imported lazily, since Triton is not there on every machine.
-        kernels = importlib.import_module("dagnn.ops.triton.pool")
-        out: list[Tensor] = kernels.forward(x, states, nodes, rank, batch, batch_size, mode, save)
-        return out
-    return _torch_forward(x, states, nodes, rank, batch, batch_size, mode, save)
+    forward = _kernels(backend).forward if backend in _KERNELS else _torch_forward
+    out: list[Tensor] = forward(x, states, nodes, rank, batch, batch_size, mode, save)
+    return out
 
 
 _pool = torch.library.custom_op("dagnn::pool", _forward, mutates_args=())
@@ -133,15 +136,13 @@ def _(
 ) -> list[Tensor]:
     given = states if x is None else [x, *states]
     width = sum(tensor.size(-1) for tensor in given)
-    pooled = rank.new_empty(batch_size, rank.size(0) * width, dtype=_dtype(x, states))
+    pooled = rank.new_empty(batch_size, rank.size(0) * width, dtype=common_dtype(x, states))
     count = [torch.empty_like(pooled, dtype=torch.int32)] if save and mode != "sum" else []
     return [pooled, *count]
 
 
 def _backward_of(backend: str) -> Any:
-    if backend == "triton":
-        return importlib.import_module("dagnn.ops.triton.pool").backward
-    return _torch_backward
+    return _kernels(backend).backward if backend in _KERNELS else _torch_backward
 
 
 @torch.library.custom_op("dagnn::pool_backward", mutates_args=())
@@ -207,13 +208,13 @@ def _backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
 _pool.register_autograd(_backward, setup_context=_setup_context)
 
 
-def _dtype(x: Tensor | None, states: list[Tensor]) -> torch.dtype:
+def common_dtype(x: Tensor | None, states: list[Tensor]) -> torch.dtype:
     # Under autocast, features may have another type than states.
     given = states if x is None else [x, *states]
     return torch.promote_types(given[0].dtype, given[-1].dtype)
 
 
-def _places(
+def places(
     nodes: list[Tensor], rank: Tensor, batch: Tensor | None, batch_size: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Of the rows to pool, direction by direction: node, row of the states, and group.
@@ -281,12 +282,12 @@ def _torch_forward(
     save: bool,
 ) -> list[Tensor]:
     directions = rank.size(0)
-    node, row, group = _places(nodes, rank, batch, batch_size)
+    node, row, group = places(nodes, rank, batch, batch_size)
     size = directions * batch_size
-    dtype = _dtype(x, states)
+    dtype = common_dtype(x, states)
     shared = torch.ones(len(group), 1, device=group.device)
     pooled, counts = [], []
-    for tensor, place in _tables(x, states, node, row):
+    for tensor, place in tables(x, states, node, row):
         rows = tensor.index_select(0, place).to(dtype)  # [V, C] or [V, H]
         pooled.append(_reduce(rows, group, size, mode))
         if save:
@@ -312,7 +313,7 @@ def _torch_backward(
 ) -> tuple[Tensor | None, Tensor | None]:
     # By hand, not by autograd: segment_reduce does not divide negative gradients between ties.
     directions = rank.size(0)
-    node, row, group = _places(nodes, rank, batch, len(grad))
+    node, row, group = places(nodes, rank, batch, len(grad))
     shares = _by_group(grad, directions)  # [S * B, C + L * H]
     if mode != "sum":
         shares = shares / _by_group(outputs[1], directions).clamp(min=1)
@@ -320,7 +321,7 @@ def _torch_backward(
     grad_x = x.new_zeros(x.shape) if x is not None and need_x else None
     grad_states = states[0].new_zeros(len(states), *states[0].shape) if states else None
     low = 0
-    for i, (tensor, place) in enumerate(_tables(x, states, node, row), start=x is None):
+    for i, (tensor, place) in enumerate(tables(x, states, node, row), start=x is None):
         columns = slice(low, low + tensor.size(1))
         low += tensor.size(1)
         if i == 0 and not need_x:
@@ -339,7 +340,7 @@ def _torch_backward(
     return grad_x, grad_states
 
 
-def _tables(
+def tables(
     x: Tensor | None, states: list[Tensor], node: Tensor, row: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
     """The tensors to pool, directions one below the other, and which of their rows."""

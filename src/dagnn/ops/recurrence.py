@@ -317,10 +317,11 @@ def _(
             saved.append(x.new_empty(directions, graph[4].size(1) + nodes))
             continue
         if cell == "gru":
-            saved.append(x.new_empty(directions, nodes, 4 * padded, dtype=half))
+            width = 4 * padded if backend == "triton" else stack.gates_width(hidden)
+            saved.append(x.new_empty(directions, nodes, width, dtype=half))
         saved.append(x.new_empty(directions, nodes, padded))
-        width = (graph[4].size(1),) if aggregator == "attention" else (nodes, 2 * hidden)
-        saved.append(x.new_empty(directions, *width))
+        shape = (graph[4].size(1),) if aggregator == "attention" else (nodes, 2 * hidden)
+        saved.append(x.new_empty(directions, *shape))
     return states + saved
 
 

@@ -6,14 +6,18 @@ level loop itself is the backend's (:mod:`dagnn.ops.cpu`, ``dagnn.ops.triton``).
 
 The layout that makes this cheap: a GRU's four pre-activations stand side by side in one buffer,
 
-    ``gates`` ``[S, N, 4H]`` = ``( n's input part | r | z | n's message part )``
+    ``gates`` ``[S, N, W]`` = ``( n's input part | gap | r | z | n's message part | gap )``
 
 The input product fills the first three blocks, the recurrent product of a level adds to the last
 three, and after the activations the buffer holds what the backward pass needs, :math:`(n, r, z,
 W_{hn} m + b_{hn})`. The gradients come back in the same layout: the first three blocks are the
-gradient of the input product, the last three that of the recurrent product.
+gradient of the input product, the last three that of the recurrent product. Products are written
+to cache lines as a whole, so r starts with one (:func:`dagnn.ops.cpu_memory.aligned`), and so does
+every row; weights of the first gap are zero.
 
 A linear cell has one block, which is at once the input product, the sum, and the state.
+
+Gradients of states are the results of products too, and have a gap at the end of each row.
 
 All tensors are level-major and have a leading direction, :math:`S \in \{1, 2\}`.
 """
@@ -25,9 +29,18 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from dagnn.ops.cpu_memory import new_buffer
+from dagnn.ops.cpu_memory import aligned, new_buffer
 
-__all__ = ["Backend", "Graph", "Layer", "LayerGradients", "Saved", "backward", "forward"]
+__all__ = [
+    "Backend",
+    "Graph",
+    "Layer",
+    "LayerGradients",
+    "Saved",
+    "backward",
+    "forward",
+    "gates_width",
+]
 
 
 class Graph(NamedTuple):
@@ -47,7 +60,7 @@ class Layer(NamedTuple):
     """One layer's parameters as the level loop wants them, directions stacked."""
 
     recurrent: Tensor  # [S, 3H, H] (r, z, n) for a GRU, [S, H, H] for a linear cell
-    bias: Tensor  # [S, 4H] (n, r, z, n's message part) or [S, H]
+    bias: Tensor  # [S, W] as the gates, zero in gaps; or [S, H]
     key: Tensor | None  # [S, H] attention
     gate_map: Tensor | None  # [S, 2H, H] gated sum: gate, then map
     gate_bias: Tensor | None  # [S, H]
@@ -57,18 +70,18 @@ class Layer(NamedTuple):
 class Saved(NamedTuple):
     """What a layer's forward pass leaves for its backward pass (on the GPU, less than this)."""
 
-    gates: Tensor | None  # [S, N, 4H] (n, r, z, W_hn m + b_hn); a linear cell has none
+    gates: Tensor | None  # [S, N, W] (n, r, z, W_hn m + b_hn); a linear cell has none
     message: Tensor | None  # [S, N, H]
     # attention: the weights [S, E] by slot; gated sum: the gate and the map [S, N, 2H]
     aggregate: Tensor
 
 
 class LayerGradients(NamedTuple):
-    gates: Tensor  # [S, N, 4H], or [S, N, H] for a linear cell
+    gates: Tensor  # [S, N, W], or for a linear cell [S, N, H] with a gap
     edge_score: Tensor | None  # attention: [S, E]
     key_score: Tensor | None  # attention: [S, N], the sum of edge_score's gradient over successors
     gate_map: Tensor | None  # gated sum: [S, N, 2H], before the sigmoid
-    bias: Tensor | None = None  # [S, 4H] the sum of gates over nodes, if the level loop has it
+    bias: Tensor | None = None  # [S, W] the sum of gates over nodes, if the level loop has it
 
 
 class Backend(Protocol):
@@ -91,8 +104,8 @@ class Backend(Protocol):
         graph: Graph,
         d_gates: Tensor,
     ) -> LayerGradients:
-        """Gradients from that of the states ``[S, N, H]`` (it is consumed); those of the gates
-        are written to a buffer, which for a linear cell is the one of the states."""
+        """Gradients from that of the states, ``[S, N, H]`` with a gap (it is consumed); those of
+        the gates are written to a buffer, which for a linear cell is the one of the states."""
         ...
 
 
@@ -108,8 +121,13 @@ AGGREGATOR_PARAMETERS = {
 }
 
 
+def gates_width(hidden: int) -> int:
+    """W, the width of a GRU's gates."""
+    return aligned(aligned(hidden) + 3 * hidden)
+
+
 class _Packed(NamedTuple):
-    input_weight: Tensor  # [S, 3H, C] (n, r, z) or [S, H, C]
+    input_weight: Tensor  # [S, W', C] (n, gap, r, z) or [S, H, C]
     layer: Layer
 
 
@@ -117,10 +135,15 @@ def _pack(aggregator: str, cell: str, stacked: list[Tensor], edge_score: Tensor 
     """Put the blocks of a GRU into the order of the gates buffer."""
     if cell == "gru":
         weight_ih, recurrent, bias_ih, bias_hh = stacked[:4]
-        hidden = recurrent.size(2)
-        input_weight = weight_ih.roll(hidden, 1)  # (r, z, n) -> (n, r, z)
-        bias = torch.cat([bias_ih.roll(hidden, 1), bias_hh[:, 2 * hidden :]], 1)
-        bias[:, hidden : 3 * hidden] += bias_hh[:, : 2 * hidden]
+        directions, _, hidden = recurrent.shape
+        r = aligned(hidden)
+        n_message = r + 2 * hidden
+        input_weight = weight_ih.new_zeros(directions, n_message, weight_ih.size(2))
+        bias = bias_ih.new_zeros(directions, gates_width(hidden))
+        for given, out in (weight_ih, input_weight), (bias_ih, bias):  # (r, z, n) -> (n, r, z)
+            out[:, :hidden] = given[:, 2 * hidden :]
+            out[:, r:n_message] = given[:, : 2 * hidden]
+        bias[:, r : r + 3 * hidden] += bias_hh
         rest = stacked[4:]
     else:
         input_weight, recurrent, bias = stacked[:3]
@@ -191,25 +214,27 @@ def backward(
     score_grads: list[Tensor | None] = []
     above: Tensor | None = None  # gradient that the layer above sends to this layer's states
     all_d_gates: Tensor | None = None  # layers take turns with it
+    directions, nodes, hidden = states[0].shape
     if cell == "gru":
-        directions, nodes, hidden = states[0].shape
-        all_d_gates = new_buffer(states[0], directions, nodes, 4 * hidden)
+        all_d_gates = new_buffer(states[0], directions, nodes, gates_width(hidden))
+        all_d_gates[:, :, hidden : aligned(hidden)] = 0
     for i in reversed(range(len(states))):
         below = states[i - 1] if i else _level_major(x, graph)
         packed = _pack(aggregator, cell, parameters[i], edge_scores[i])
         grad = _sum(grads[i], above, states[i])
         d_gates = grad if all_d_gates is None else all_d_gates
         out = backend.backward(cell, grad, states[i], saved[i], packed.layer, graph, d_gates)
-        weight_grads = _weight_gradients(cell, out, below, states[i], saved[i], graph)
-        parameter_grads.append([torch.stack(g) for g in zip(*weight_grads, strict=True)])
+        parameter_grads.append(_weight_gradients(cell, out, below, states[i], saved[i], graph))
         score_grads.append(out.edge_score)
         if i or need_x:
             above = _input_gradient(out.gates, packed.input_weight, grad)
-    grad_x = None
-    if need_x and x.dim() == 3:
-        grad_x = above
-    elif need_x:
-        assert above is not None
+    if not need_x:
+        return None, parameter_grads[::-1], score_grads[::-1]
+    assert above is not None
+    above = above[:, :, : x.size(-1)]
+    if x.dim() == 3:
+        grad_x = above.contiguous()
+    else:
         # Every node has one position per direction: a gather, and a fixed order of the sum.
         grad_x = above[0].index_select(0, graph.rank[0])
         if above.size(0) == 2:
@@ -218,50 +243,66 @@ def backward(
 
 
 def _input_gradient(gates: Tensor, weight: Tensor, free: Tensor) -> Tensor:
-    """``[S, N, C]``, in the place of a tensor that is no longer needed, if it fits."""
+    """``[S, N, C]`` with a gap, in the place of a tensor that is no longer needed, if it fits."""
     directions, width, channels = weight.shape
     out = free
-    if free.size(2) != channels or free is gates:
-        out = new_buffer(gates, directions, gates.size(1), channels)
+    if free.size(2) != aligned(channels) or free is gates:
+        out = new_buffer(gates, directions, gates.size(1), aligned(channels))
     for d in range(directions):
-        # Some thousand rows at a time are a tenth faster than all at once.
-        for lo in range(0, gates.size(1), 2048):
-            rows = slice(lo, lo + 2048)
-            torch.mm(gates[d, rows, :width], weight[d], out=out[d, rows])
+        torch.mm(gates[d, :, :width], weight[d], out=out[d, :, :channels])
     return out
 
 
 def _sum(grad: Tensor | None, above: Tensor | None, like: Tensor) -> Tensor:
-    """A fresh tensor, since the backend consumes it."""
-    if above is not None:
-        return above if grad is None else above.add_(grad)
-    return torch.zeros_like(like) if grad is None else grad.contiguous().clone()
+    """A tensor of our own with a gap, since the backend consumes it."""
+    hidden = like.size(2)
+    if above is None:
+        out = new_buffer(like, *like.shape[:2], aligned(hidden))
+        out[:, :, :hidden] = 0 if grad is None else grad
+        return out
+    if grad is not None:
+        above[:, :, :hidden] += grad
+    return above
 
 
 def _weight_gradients(
     cell: str, out: LayerGradients, below: Tensor, h: Tensor, saved: Saved, graph: Graph
-) -> list[list[Tensor]]:
-    per_direction = []
+) -> list[Tensor]:
     assert saved.message is not None
-    for d in range(h.size(0)):
-        hidden = h.size(2)
-        gates, message = out.gates[d], saved.message[d]
-        first = int(graph.level_ptr[d, 1]) if h.size(1) else 0  # the message of level 0 is zero
-        bias = gates.sum(0) if out.bias is None else out.bias[d]
-        if cell == "gru":
-            n, rz, n_message = bias[:hidden], bias[hidden : 3 * hidden], bias[3 * hidden :]
-            weight_ih = (gates[:, : 3 * hidden].t() @ below[d]).roll(-hidden, 0)
-            weight_hh = gates[first:, hidden:].t() @ message[first:]
-            grads = [weight_ih, weight_hh, torch.cat([rz, n]), torch.cat([rz, n_message])]
-        else:
-            grads = [gates.t() @ below[d], gates[first:].t() @ message[first:], bias]
-        if out.key_score is not None:
-            grads.append((out.key_score[d] @ h[d]).unsqueeze(0))
-        else:
-            assert out.gate_map is not None
-            gate_map = out.gate_map[d]
-            weight = gate_map.t() @ h[d]
-            gate_bias = gate_map[:, :hidden].sum(0)
-            grads += [weight[:hidden], gate_bias, weight[hidden:]]
-        per_direction.append(grads)
-    return per_direction
+    hidden = h.size(2)
+    first = graph.level_ptr[:, 1] if h.size(1) else None  # the messages of level 0 are zero
+    if cell == "gru":
+        assert out.bias is not None
+        r = aligned(hidden)
+        n_message = r + 2 * hidden
+        sums = out.gates[:, :, r : r + 3 * hidden]
+        weight_ih = _weight_gradient(out.gates[:, :, :n_message], below)
+        grads = [
+            torch.cat([weight_ih[:, r:], weight_ih[:, :hidden]], 1),  # (n, r, z) -> (r, z, n)
+            _weight_gradient(sums, saved.message, first).contiguous(),
+            torch.cat([out.bias[:, r:n_message], out.bias[:, :hidden]], 1),
+            out.bias[:, r : r + 3 * hidden].contiguous(),
+        ]
+    else:
+        gates = out.gates[:, :, :hidden]
+        grads = [
+            _weight_gradient(gates, below).contiguous(),
+            _weight_gradient(gates, saved.message, first).contiguous(),
+            gates.sum(1),
+        ]
+    if out.key_score is not None:
+        return [*grads, out.key_score.unsqueeze(1) @ h]
+    assert out.gate_map is not None
+    gate, value = _weight_gradient(out.gate_map, h).split(hidden, 1)
+    gate_bias = out.gate_map[:, :, :hidden].sum(1)
+    return [*grads, gate.clone(), gate_bias, value.clone()]
+
+
+def _weight_gradient(gates: Tensor, a: Tensor, first: Tensor | None = None) -> Tensor:
+    """``[S, W, C]``, a view, from ``[S, N, W]`` and ``[S, N, C]``; of the rows from first on."""
+    directions, _, channels = a.shape
+    out = new_buffer(a, directions, gates.size(2), aligned(channels))[:, :, :channels]
+    for d in range(directions):
+        rows = slice(0 if first is None else int(first[d]), None)
+        torch.mm(gates[d, rows].t(), a[d, rows], out=out[d])
+    return out
