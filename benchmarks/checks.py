@@ -126,7 +126,10 @@ def _measured_together(name: str, gradients: dict[str, Tensor]) -> list[str]:
     zero, and that of a few edge types is small beside its own terms, and so beside their rounding.
     """
     layer, found, _ = name.partition(".aggregator.")
-    return [other for other in gradients if found and other.startswith(layer + found)] or [name]
+    owner = layer + found
+    if not found or f"{owner}key.weight" not in gradients:
+        return [name]
+    return [other for other in gradients if other.startswith(owner)]
 
 
 def _norm(tensors: list[Tensor]) -> float:

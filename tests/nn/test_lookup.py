@@ -1,24 +1,18 @@
-"""Looking up few rows: as PyTorch's embedding, with a gradient that is summed in one order."""
+"""Looking up rows: as PyTorch's embedding, with a gradient that is summed in one order."""
 
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
-from dagnn.nn import lookup as module
 from dagnn.nn.lookup import Lookup, lookup
+from tests.graph.test_flat import needs_cuda
 
-CUDA = pytest.param(
-    "cuda",
-    marks=[
-        pytest.mark.cuda,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    ],
-)
+CUDA = pytest.param("cuda", marks=[pytest.mark.cuda, needs_cuda])
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
-@pytest.mark.parametrize("shape", [(0,), (1,), (300,), (7, 3)])
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (300,), (7, 3)])
 @pytest.mark.parametrize("rows", [1, 5, 98])
 def test_values_and_gradients_are_those_of_an_embedding(
     shape: tuple[int, ...], rows: int, device: str
@@ -37,33 +31,35 @@ def test_values_and_gradients_are_those_of_an_embedding(
         assert_close(table.grad.cpu(), oracle.weight.grad.float())
 
 
-def test_many_nodes_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK", 7)
+def test_derivatives() -> None:
     weight = torch.randn(4, 3, dtype=torch.double, requires_grad=True)
     index = torch.arange(30) % 4
     assert torch.autograd.gradcheck(lambda table: lookup(table, index), weight)
     assert torch.autograd.gradgradcheck(lambda table: lookup(table, index).square(), weight)
 
 
-def test_precision_of_products_does_not_matter() -> None:
-    before = torch.get_float32_matmul_precision()
-    index = torch.arange(1000) % 3
-    grad = 1 + torch.arange(1000.0).unsqueeze(1) / 2**20  # lost in 8 or 11 bits
-    grads = []
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_deterministic_algorithms_are_asked_for_and_no_longer(
+    before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+    real = torch.set_deterministic_debug_mode
+
+    def watched(mode: int) -> None:
+        modes.append(mode)
+        real(mode)
+
+    real(before)
     try:
-        for precision in ("highest", "medium"):
-            torch.set_float32_matmul_precision(precision)
-            weight = torch.zeros(3, 1, requires_grad=True)
-            with torch.autocast("cpu", torch.bfloat16):
-                lookup(weight, index).backward(grad)
-            grads.append(weight.grad)
+        monkeypatch.setattr(torch, "set_deterministic_debug_mode", watched)
+        lookup(torch.zeros(2, 1, requires_grad=True), torch.tensor([1, 1])).sum().backward()
+        assert modes == [max(before, 1), before]
+        assert torch.get_deterministic_debug_mode() == before
     finally:
-        torch.set_float32_matmul_precision(before)
-    assert torch.equal(*grads)
-    assert_close(grads[0][0, 0], grad[::3].double().sum().float())
+        real(0)
 
 
-def test_a_module_has_the_state_of_an_embedding() -> None:
+def test_a_module_is_an_embedding() -> None:
     torch.manual_seed(0)
     own = Lookup(5, 3)
     torch.manual_seed(0)
@@ -77,12 +73,14 @@ def test_a_module_has_the_state_of_an_embedding() -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_gradients_are_the_same_twice_on_a_gpu() -> None:
+@needs_cuda
+@pytest.mark.parametrize(("rows", "used"), [(98, 98), (98, 3), (10_030, 10_030), (10_030, 5)])
+def test_gradients_are_the_same_each_time_on_a_gpu(rows: int, used: int) -> None:
+    """PyTorch's are not, where few rows are used by many."""
     generator = torch.Generator().manual_seed(0)
-    index = torch.randint(98, (10_000,), generator=generator).cuda()
+    index = torch.randint(used, (10_000,), generator=generator).cuda()
     slope = torch.randn(10_000, 300, generator=generator).cuda()
-    embedding = Lookup(98, 300).cuda()
+    embedding = Lookup(rows, 300).cuda()
     grads = []
     for _ in range(10):
         embedding.weight.grad = None

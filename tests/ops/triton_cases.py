@@ -149,13 +149,12 @@ def errors(found: Run, expected: Run) -> dict[str, float]:
         out[f"states {i}"] = _relative(a, b, _norm([b]))
     total = _norm(list(expected.gradients.values()))
     for name, gradient in expected.gradients.items():
-        owner, inside, _ = name.partition(".aggregator.")
-        together = [
-            other
-            for key, other in expected.gradients.items()
-            if inside and key.startswith(owner + inside)
-        ]
-        norm = _norm(together or [gradient])
+        layer, inside, _ = name.partition(".aggregator.")
+        owner = layer + inside
+        together = [gradient]
+        if inside and f"{owner}key.weight" in expected.gradients:
+            together = [g for key, g in expected.gradients.items() if key.startswith(owner)]
+        norm = _norm(together)
         scale = total if norm < ZERO * total else norm
         out[name] = _relative(found.gradients[name], gradient, scale)
     return out

@@ -1,8 +1,9 @@
-"""An embedding of few rows, whose gradient is the same each time, also on a GPU.
+"""An embedding whose gradient is the same each time, also on a GPU.
 
-Where many nodes look up few rows, as those of the types of nodes, PyTorch (2.11 and later) adds up
-their gradients on a GPU in the order in which threads come by. So two runs with the same seed would
-differ in the last bit after a step, and in everything after some hundred.
+Where many nodes look up few rows, as those of their types, PyTorch 2.11 and later adds up their
+gradients on a GPU in the order in which threads come by, unless deterministic algorithms are asked
+for (pytorch/pytorch#172454). So two runs with the same seed differ in the last bits after a step,
+and in every weight after some. To ask for them in all of a run would slow down the rest of it.
 """
 
 from __future__ import annotations
@@ -15,16 +16,10 @@ from torch.nn import functional as F
 
 __all__ = ["Lookup", "lookup"]
 
-CHUNK = 1 << 16  # nodes at a time, so that memory stays bounded
-
 
 class Lookup(nn.Embedding):
-    """An :class:`torch.nn.Embedding` of up to some hundred rows, and nothing else than that on a
-    CPU, whose gradients come in one order anyway.
-
-    Args:
-        num_embeddings: The number of rows.
-        embedding_dim: Their width.
+    """An :class:`torch.nn.Embedding` without padding, limits of norms and sparse gradients; on a
+    CPU nothing else than that.
 
     Example:
         >>> import torch
@@ -32,18 +27,12 @@ class Lookup(nn.Embedding):
         torch.Size([3, 4])
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
-        super().__init__(num_embeddings, embedding_dim)
-
     def forward(self, index: Tensor) -> Tensor:
-        if self.weight.is_cuda:
-            return lookup(self.weight, index)
-        return super().forward(index)
+        return lookup(self.weight, index) if self.weight.is_cuda else super().forward(index)
 
 
 def lookup(weight: Tensor, index: Tensor) -> Tensor:
-    """Rows ``[..., C]`` of a table ``[R, C]``; its gradient is a product with the matrix that says
-    who looked up what, in float64, which no setting of PyTorch rounds."""
+    """Rows ``[..., C]`` of a table ``[R, C]``, with a gradient that is summed in one order."""
     rows: Tensor = _Lookup.apply(weight, index)
     return rows
 
@@ -62,9 +51,10 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
-        rows = torch.arange(ctx.num_rows, device=index.device).unsqueeze(1)
-        out = grad.new_zeros(ctx.num_rows, grad.size(-1), dtype=torch.double)
-        chunks = zip(index.flatten().split(CHUNK), grad.flatten(0, -2).split(CHUNK), strict=True)
-        for chosen, grads in chunks:
-            out = out + (chosen == rows).double() @ grads.double()
-        return out.to(grad.dtype), None
+        before = torch.get_deterministic_debug_mode()
+        torch.set_deterministic_debug_mode(max(before, 1))  # 1: warn of what has no such algorithm
+        try:
+            out = torch.ops.aten.embedding_dense_backward(grad, index, ctx.num_rows, -1, False)
+        finally:
+            torch.set_deterministic_debug_mode(before)
+        return out, None

@@ -121,7 +121,7 @@ class NodeEmbedding(nn.Module):
     def __init__(self, node_types: int, attributes: int, channels: int, depth: bool) -> None:
         super().__init__()
         self.node_type = Lookup(node_types, channels)
-        self.attribute = nn.Embedding(attributes, channels)
+        self.attribute = Lookup(attributes, channels)
         self.depth = Lookup(NUM_DEPTHS, channels) if depth else None
 
     def forward(self, batch: Batch) -> Tensor:

@@ -115,12 +115,10 @@ def _first_that_fits(
             refusal = error
         else:
             return tiles
-    if refusal is None:
-        raise ValueError(
-            f"expected a hidden size that fits the GPU's shared memory, got {flags['H']}; "
-            "use backend='reference'"
-        )
-    raise refusal
+    raise ValueError(
+        f"expected a hidden size that fits the GPU's shared memory in {flags['PRECISION']}, got "
+        f"{flags['H']}; use backend='reference', or a lower precision"
+    ) from refusal
 
 
 def _launch_tiles(
@@ -185,7 +183,7 @@ SHARES = object()
 
 
 def level_precision(precision: str, hidden: int, bounded: bool) -> str:
-    """Of products within the level loop: at least as many bits as asked for.
+    """Of products within the level loop: at least as many bits as asked for, of the large numbers.
 
     fp16 has TF32's 11 bits at twice the speed, and 3 more than bf16, but not their exponents. It
     suffices where rows are :obj:`bounded`: by 1, as a GRU's states and messages are under an
