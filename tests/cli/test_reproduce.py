@@ -86,6 +86,12 @@ def test_dry_run_writes_nothing(folder: Path) -> None:
     assert shown.exit_code == 0
     assert "autoencoder-na-dagnn" in shown.stdout
     assert "no data" in shown.stdout
+    last = " ".join(shown.stdout.split())
+    assert "of work on the CPU;" in last
+    assert "wait for data; ≈ is" in last
+    assert "of work on a GPU;" in " ".join(
+        run("reproduce", "table2", "--dry-run", "--device", "cuda").stdout.split()
+    )
     assert "dagnn data get asia-bn" in " ".join(shown.stderr.split())
     plan = json.loads(run("reproduce", "table2", "--dry-run", "--json").stdout)
     assert plan["to_run"] == 7

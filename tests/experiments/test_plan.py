@@ -50,9 +50,19 @@ def test_measured_seconds_of_another_seed(tmp_path: Path) -> None:
     done, open_ = (lines["autoencoder-na-gcn", state] for state in ("done", "to run"))
     assert (done.count, open_.count, open_.seconds, open_.is_measured) == (1, 1, 12.5, True)
     assert (plan.to_run, plan.seconds) == (1, 12.5)
-    assert lines["autoencoder-bn-gcn", "no data"].count == 2
+    assert lines["autoencoder-bn-gcn", "no data"].count == plan.without_data == 2
     (help_line,) = plan.missing
     assert str(tmp_path) in help_line
+
+
+def test_what_is_done_took_what_it_took(tmp_path: Path) -> None:
+    (tmp_path / "final_structures6.txt").touch()
+    cells = make_entry("table2").only(["GCN"], ["na"]).cells([0])
+    hardware = {"cpus": 2, "gpu": "NVIDIA H200"}
+    metrics = latent_metrics([1.0], [0.0])
+    records = [make_record(cells[0], metrics, data="final_structures6", hardware=hardware)]
+    (done,) = make_plan(cells, records, tmp_path, on_gpu=False).lines
+    assert (done.state, done.seconds, done.is_measured) == ("done", 12.5, True)
 
 
 def test_best_data_comes_first(tmp_path: Path) -> None:

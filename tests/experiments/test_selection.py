@@ -156,7 +156,10 @@ def test_options_concern_those_that_have_them() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("table9", {}, r"expected one of table1, .*, sweep, all, got 'table9'"),
+        ("table9", {}, r"expected one of table1, .*, sweep, all, got 'table9'$"),
+        ("figure3", {}, r"got 'figure3'; did you mean 'figure-time'\?"),
+        ("Figure-6", {}, r"got 'Figure-6'; did you mean 'figure-lp'\?"),
+        ("Table 2", {}, r"got 'Table 2'; did you mean 'table2'\?"),
         ("table2", {"precision": "bf16"}, "take --precision, got none: models of code do"),
         ("figure-time", {"epochs": 5}, "take --epochs, got none: .* not where time is measured"),
         ("figure-network", {"batch_size": 5}, "take --batch-size, got none"),

@@ -70,8 +70,12 @@ def test_unknown_backends_are_refused() -> None:
 
 @pytest.mark.parametrize("backend", ["cpu", "triton"])
 def test_a_model_without_a_fused_path_is_refused(backend: str) -> None:
-    for options in ({"aggregator": "max"}, {"cell": "lstm"}):
-        with pytest.raises(ValueError, match="backend='reference' or 'auto'"):
+    for options, got in (
+        ({"aggregator": "max"}, "got Reduce and GRUCell"),
+        ({"cell": "lstm"}, "got Attention and TreeLSTMCell"),
+        ({"aggregator": "gated_sum", "edge_types": 2}, "got GatedSum.* and GRUCell"),
+    ):
+        with pytest.raises(ValueError, match=f"{got}; they run with backend='reference' or 'auto'"):
             DAGNN(IN, 5, backend=backend, **options)
 
 

@@ -172,7 +172,7 @@ def reproduce(
     alone = workers == 1 and ray is None and preset is Preset.paper  # a bar that is worth watching
     place = Workplace(data_folder(data_dir), runs, device.value, progress=alone)
     if dry_run:
-        _show_plan(cells, records, place.data, _on_gpu(device), as_json)
+        _show_plan(cells, records, place.data, device is Device.cuda or _on_gpu(device), as_json)
         return
     if gpus and ray is None:
         raise ValueError("expected --ray with --gpus, which are shares of its workers")
@@ -269,8 +269,11 @@ def _show_plan(
         each = f"{'' if line.is_measured else '≈ '}{_duration(line.seconds)}"
         table.add_row(line.name, line.state, str(line.count), each)
     results.print(table)
-    results.print(f"To run: {plan.to_run} of {len(cells)}, about {_duration(plan.seconds)} of "
-                  "work; ≈ is a guess within a factor of a few.", highlight=False)  # fmt: skip
+    waiting = f"; {plan.without_data} wait for data" if plan.without_data else ""
+    where = "a GPU" if on_gpu else "the CPU"
+    results.print(f"To run: {plan.to_run} of {len(cells)}, about {_duration(plan.seconds)} of work "
+                  f"on {where}{waiting}; ≈ is a guess within a factor of a few.",
+                  highlight=False)  # fmt: skip
     for line_of_help in plan.missing:
         messages.print(line_of_help, style="yellow", markup=False, highlight=False)
 

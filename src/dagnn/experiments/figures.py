@@ -58,10 +58,10 @@ def _axes(title: str, height: float = 3.2) -> tuple[Figure, Axes]:
 
 
 def _times(view: EntryView) -> Figure:
-    figure = Figure(figsize=(WIDTH, 3.4))
     columns = view.entry.columns
+    figure = Figure(figsize=(WIDTH, 3.0 * len(columns)))
     for number, column in enumerate(columns, 1):
-        axes = figure.add_subplot(1, len(columns), number)
+        axes = figure.add_subplot(len(columns), 1, number)  # to be read on a phone
         places = [place for place in view.places if place.place.column == column]
         names = [place.place.row for place in places]
         spots = range(len(names))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dagnn.experiments.cells import Cell
-from dagnn.experiments.cost import estimate
+from dagnn.experiments.cost import Estimate, estimate
 from dagnn.experiments.records import Record
 from dagnn.experiments.run_cell import bind
 
@@ -23,7 +23,7 @@ class Line:
         name: What they share.
         state: ``"done"``, ``"to run"`` or ``"no data"``.
         count: How many they are.
-        seconds: What each takes, on average.
+        seconds: What each takes, on average; of those that are done, what it took where they ran.
         is_measured: Whether that was measured on runs like them, or is a guess.
     """
 
@@ -46,6 +46,10 @@ class Plan:
         return sum(line.count for line in self.lines if line.state == "to run")
 
     @property
+    def without_data(self) -> int:
+        return sum(line.count for line in self.lines if line.state == "no data")
+
+    @property
     def seconds(self) -> float:
         return sum(line.count * line.seconds for line in self.lines if line.state == "to run")
 
@@ -65,20 +69,21 @@ def make_plan(
     on_gpu: bool = False,
 ) -> Plan:
     """See what is done, what is to run and what lacks its data; nothing is run or written."""
-    done = {record.cell.id for record in records}
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    done = {record.cell.id: record.content["seconds"] for record in records}
+    groups: dict[tuple[str, str], list[Estimate]] = {}
     missing: dict[str, None] = {}
     for cell in cells:
         try:
-            state = "done" if bind(cell, data).id in done else "to run"
+            known = bind(cell, data).id
+            state = "done" if known in done else "to run"
         except FileNotFoundError as error:
             state = "no data"
             missing[str(error)] = None
-        groups.setdefault((cell.name, state), []).append(cell)
+        took = Estimate(done[known], True) if state == "done" else estimate(cell, records, on_gpu)
+        groups.setdefault((cell.name, state), []).append(took)
     lines = []
     for (name, state), group in groups.items():
-        estimates = [estimate(cell, records, on_gpu) for cell in group]
-        seconds = sum(each.seconds for each in estimates) / len(group)
-        measured = all(each.is_measured for each in estimates)
+        seconds = sum(each.seconds for each in group) / len(group)
+        measured = all(each.is_measured for each in group)
         lines.append(Line(name, state, len(group), round(seconds, 1), measured))
     return Plan(lines, list(missing))

@@ -21,6 +21,7 @@ __all__ = [
     "AS_PUBLISHED",
     "NAMES",
     "PRESETS",
+    "TITLES",
     "Rates",
     "best_rates",
     "changed_options",

@@ -30,7 +30,8 @@ h1 { font-size: 1.5rem; margin: 0 0 .5rem; }
 h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem; }
 nav { display: flex; flex-wrap: wrap; gap: .25rem .75rem; font-size: .9rem; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: separate; border-spacing: 0; font-size: .85rem;
+        font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
          white-space: nowrap; vertical-align: top; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }

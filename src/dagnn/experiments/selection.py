@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from dagnn.experiments.cells import Cell
 from dagnn.experiments.entries import Entry, Place
-from dagnn.experiments.registry import NAMES, Rates, make_entry
+from dagnn.experiments.registry import NAMES, TITLES, Rates, make_entry
 
 __all__ = ["Planned", "Selection", "selection_of"]
 
@@ -49,7 +50,11 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.name not in (choices := (*NAMES, "sweep", "all")):
-            raise ValueError(f"expected one of {', '.join(choices)}, got {self.name!r}")
+            # The paper has numbers: figure3, figure-3 and "Figure 3" are all asked for.
+            numbers = {title.partition(":")[0].lower(): name for name, title in TITLES.items()}
+            asked = re.sub(r"\W*(\d)", r" \1", self.name.lower())
+            hint = f"; did you mean {numbers[asked]!r}?" if asked in numbers else ""
+            raise ValueError(f"expected one of {', '.join(choices)}, got {self.name!r}{hint}")
         rate = self.options.get("learning_rate")
         if rate is not None and not 0 < rate < math.inf:
             raise ValueError(f"expected a learning rate above 0, got {rate}")

@@ -96,6 +96,11 @@ def notes(view: EntryView) -> list[str]:
             "come one after the other, and predecessors send what they have become in it (GCN as "
             "published). The other GCN is a convolution: its nodes come all at once."
         )
+    if view.entry.name == "figure-time" and any(p.place.row == "GCN" for p in view.measured):
+        found.append(
+            "On NA, the paper's GCN computes the nodes of a layer one after the other; ours is a "
+            "convolution, whose nodes come all at once."
+        )
     if any(p.is_comparable and p.place.metric.startswith(f"{SPARSE}.") for p in view.measured):
         found.append(
             "The paper's values are of another sparse Gaussian process, that of D-VAE's code, by "

@@ -204,7 +204,8 @@ class DAGNN(nn.Module):
         self.reverse_layers = layers() if bidirectional else nn.ModuleList()
         first: Any = self.forward_layers[0]
         self._fused_kind = fused_kind(first.aggregator, first.cell)
-        check_backend(backend, self._fused_kind)
+        parts = f"{type(first.aggregator).__name__} and {type(first.cell).__name__}"
+        check_backend(backend, self._fused_kind, parts)
         self.forward_readout = Readout(width, readout)
         self.reverse_readout = Readout(width, readout) if bidirectional else None
         pooled = 2 * width if bidirectional else width

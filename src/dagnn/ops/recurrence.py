@@ -26,14 +26,15 @@ BACKENDS = ("auto", "reference", "cpu", "triton")
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
-def check_backend(backend: str, kind: tuple[str, str] | None) -> None:
-    """Refuse a backend that cannot run a model, whatever the device."""
+def check_backend(backend: str, kind: tuple[str, str] | None, parts: str = "others") -> None:
+    """Refuse a backend that cannot run a model of these parts, whatever the device."""
     if backend not in BACKENDS:
         raise ValueError(f"expected backend to be one of {', '.join(BACKENDS)}, got {backend!r}")
     if backend in ("cpu", "triton") and kind is None:
         raise ValueError(
-            f"expected aggregator 'attention' or 'gated_sum' and cell 'gru' or 'linear' with "
-            f"backend={backend!r}; other combinations run with backend='reference' or 'auto'"
+            f"expected aggregator 'attention', or 'gated_sum' without edge types, features and "
+            f"ids, and cell 'gru' or 'linear' with backend={backend!r}, got {parts}; they run with "
+            "backend='reference' or 'auto'"
         )
 
 
