@@ -67,9 +67,10 @@ def html_report(records: Sequence[Record]) -> str:
 <body>
 <h1>Directed acyclic graph neural networks: results</h1>
 <p>In each place: <span class="ours">ours</span>, then
-<span class="paper">the paper's value</span>, mean ± standard deviation, and the difference in
-standard errors (se). It is over runs, but for NA and BN, as in the paper, over ten fits of a
-Gaussian process to the latent space of one run. – is not measured yet.</p>
+<span class="paper">the paper's value</span>, mean ± standard deviation, and where they can be
+compared the difference in standard errors (se). Deviations are over runs, and of a single run there
+is none; for NA and BN, as in the paper, they are over ten fits of a Gaussian process to the latent
+space of one run. – is not measured yet.</p>
 <nav>{" ".join(links)}</nav>
 {sections}
 </body>

@@ -24,8 +24,9 @@ HEAD = """\
 
 Every table and figure of *Directed Acyclic Graph Neural Networks* (Thost and Chen, ICLR 2021), as
 measured with this package: **ours**, then the paper's value, each mean ± standard deviation, and
-the difference in standard errors (se). It is over runs, but for NA and BN, as in the paper, over
-ten fits of a Gaussian process to the latent space of one run. `–` is not measured yet.
+where they can be compared the difference in standard errors (se). Deviations are over runs, and of
+a single run there is none; for NA and BN, as in the paper, they are over ten fits of a Gaussian
+process to the latent space of one run. `–` is not measured yet.
 
 This page is made from the records in `results/cells` by `dagnn report --out RESULTS.md`; do not
 edit it. `dagnn report` makes the same as a page with pictures. The command of a table makes all of
