@@ -103,6 +103,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
+def is_whole(result: dict[str, Any]) -> bool:
+    """Whether nothing failed, and of every workload that was begun some backend was measured."""
+    return not result["failed"] and all(of["ratios"] for of in result["workloads"].values())
+
+
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parse(arguments)
     if options.threads is not None:
@@ -178,6 +183,4 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    done = main()
-    measured = [name for name, of in done["workloads"].items() if of["ratios"]]
-    sys.exit(bool(done["failed"]) or len(measured) < len(done["workloads"]))
+    sys.exit(not is_whole(main()))

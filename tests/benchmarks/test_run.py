@@ -14,7 +14,7 @@ from benchmarks.checks import Check, Oracle
 from benchmarks.floor import Floor
 from benchmarks.models import MPNNTask, make_dagnn, wavefront
 from benchmarks.report import write_json
-from benchmarks.run import main
+from benchmarks.run import is_whole, main
 from benchmarks.timing import Runner, is_cut_short, peak_bytes
 from benchmarks.workloads import make_workload
 
@@ -109,6 +109,9 @@ def test_a_backend_that_cannot_run_is_reported(monkeypatch: pytest.MonkeyPatch) 
     (refusal,) = result["workloads"]["chains"]["refused"]
     assert refusal["model"] == "dagnn/triton"
     assert refusal["reason"] == "ValueError: no device"
+    assert is_whole(result)
+    assert not is_whole(run("--only", "chains", "--backends", "triton"))
+    assert not is_whole({**result, "failed": {"chains": "an error"}})
 
 
 def test_nothing_is_begun_when_the_time_is_used_up() -> None:

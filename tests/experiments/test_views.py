@@ -175,6 +175,13 @@ def test_timed_runs_stand_in_the_figure_alone() -> None:
     assert not place.changes
 
 
+@pytest.mark.parametrize(("column", "is_said"), [("tok", False), ("na", True)])
+def test_another_gcn_is_timed_on_na(column: str, is_said: bool) -> None:
+    record = make_record(cell_at("figure-time", "GCN", column), {"train_seconds": 3.0})
+    found = notes(view_entry("figure-time", "paper", [record]))
+    assert any("ours is a convolution" in note for note in found) == is_said
+
+
 def test_standard_errors() -> None:
     assert standard_errors(Measured(1.0, 0.0, 5), Value(1.0, 0.0), 5) is None
     assert standard_errors(Measured(1.0, 0.1, 4), Value(2.0, 0.0), 5) == pytest.approx(-20)

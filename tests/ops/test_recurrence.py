@@ -63,7 +63,7 @@ def test_a_backend_by_name_is_used_or_refused() -> None:
 
 def test_unknown_backends_are_refused() -> None:
     with pytest.raises(ValueError, match="one of auto, reference, cpu, triton, got 'fast'"):
-        check_backend("fast", FUSED)
+        check_backend("fast", FUSED, "Attention and GRUCell")
     with pytest.raises(ValueError, match="one of auto, reference, cpu, triton, got 'fast'"):
         make_model("fast")
 

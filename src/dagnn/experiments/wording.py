@@ -96,7 +96,8 @@ def notes(view: EntryView) -> list[str]:
             "come one after the other, and predecessors send what they have become in it (GCN as "
             "published). The other GCN is a convolution: its nodes come all at once."
         )
-    if view.entry.name == "figure-time" and any(p.place.row == "GCN" for p in view.measured):
+    timed = {(p.place.row, p.place.column) for p in view.measured}
+    if view.entry.name == "figure-time" and ("GCN", "na") in timed:
         found.append(
             "On NA, the paper's GCN computes the nodes of a layer one after the other; ours is a "
             "convolution, whose nodes come all at once."

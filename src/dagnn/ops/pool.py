@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["MODES", "pool"]
+__all__ = ["MODES", "common_dtype", "places", "pool", "tables"]
 
 MODES = ("max", "mean", "sum")
 _KERNELS = {"cpu": "dagnn.ops.cpu_pool", "triton": "dagnn.ops.triton.pool"}

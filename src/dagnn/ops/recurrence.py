@@ -26,7 +26,7 @@ BACKENDS = ("auto", "reference", "cpu", "triton")
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
-def check_backend(backend: str, kind: tuple[str, str] | None, parts: str = "others") -> None:
+def check_backend(backend: str, kind: tuple[str, str] | None, parts: str) -> None:
     """Refuse a backend that cannot run a model of these parts, whatever the device."""
     if backend not in BACKENDS:
         raise ValueError(f"expected backend to be one of {', '.join(BACKENDS)}, got {backend!r}")
