@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dagnn.experiments import runner
 from dagnn.experiments.cells import Cell
 from dagnn.experiments.records import read_records
 from dagnn.experiments.registry import make_entry
@@ -181,6 +182,25 @@ def test_in_processes(place: Workplace, tmp_path: Path) -> None:
     assert {record.cell.seed for record in read_records(tmp_path / "cells")} == {0, 1}
     with pytest.raises(ValueError, match="expected jobs >= 1, got 0"):
         list(run_cells(cells, tmp_path / "cells", place, jobs=0))
+
+
+def test_processes_share_a_gpu_but_where_time_is_measured(
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU is the runner's belief alone: what runs has a CPU."""
+    monkeypatch.setattr(runner, "accelerator", lambda _: "cuda")
+    timing = cell(purpose="time", scoring=None, epochs=1)
+    cells = [timing, *(cell(seed, scoring=None, epochs=1) for seed in range(2))]
+    outcomes = list(run_cells(cells, tmp_path / "cells", place, jobs=2))
+    assert [outcome.status for outcome in outcomes] == ["done"] * 3
+    assert outcomes[-1].cell.config == timing.config
+    records = [outcome.record for outcome in outcomes]
+    assert [record and record.is_shared for record in records] == [True, True, False]
+    assert ["train_seconds" in record.metrics for record in records if record] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_closed_early_its_processes_end(place: Workplace, tmp_path: Path) -> None:

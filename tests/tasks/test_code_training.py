@@ -60,6 +60,15 @@ def test_a_run_and_its_record(task: str, metric: str, tmp_path: Path) -> None:
     assert again["metrics"] == record["metrics"]
 
 
+def test_the_time_of_epochs_beside_others_is_not_told(tmp_path: Path) -> None:
+    run = small_run("lp", "gcn")
+    beside = train_code(replace(run, epochs=1), dataset("ast"), tmp_path, shared=True, **QUIET)
+    assert "train_seconds" not in beside["metrics"]
+    alone = train_code(replace(run, epochs=2), dataset("ast"), tmp_path, **QUIET)
+    _, row = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert alone["metrics"]["train_seconds"] == row["train_seconds"]
+
+
 @pytest.mark.parametrize("model", ["dagnn", "gcn"])
 def test_runs_are_reproducible(model: str, tmp_path: Path) -> None:
     run = small_run(model=model, train_limit=24)

@@ -13,10 +13,16 @@ from dagnn.autoencoders.task_data import FILES
 from dagnn.experiments.cells import Cell
 from dagnn.experiments.records import Record, record_path
 from dagnn.experiments.registry import changed_options, code_settings
-from dagnn.experiments.run_cell import MARK, median_time, read_history
+from dagnn.experiments.run_cell import MARK, read_history
 from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun
-from dagnn.training import find_checkpoint, read_checkpoint, standing, write_json
+from dagnn.training import (
+    find_checkpoint,
+    median_time,
+    read_checkpoint,
+    standing,
+    write_json,
+)
 
 __all__ = ["import_runs"]
 

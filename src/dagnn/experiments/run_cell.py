@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -31,9 +30,9 @@ from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun
 from dagnn.tasks.code_training import choose_device, train_code
 from dagnn.tasks.simple_baselines import simple_baselines
-from dagnn.training import run_record, write_json
+from dagnn.training import median_time, run_record, write_json
 
-__all__ = ["MARK", "Workplace", "bind", "median_time", "read_history", "run_cell"]
+__all__ = ["MARK", "Workplace", "bind", "read_history", "run_cell"]
 
 MARK = "cell.json"  # in the folder of a run that is a cell's
 LONG_PATH = 30  # paths above are counted apart in the paper's Figure 6
@@ -132,12 +131,6 @@ def _epochs(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def median_time(history: list[dict[str, Any]]) -> dict[str, float]:
-    """``train_seconds``, the median over the epochs whose time is known, if there are any."""
-    times = [row["train_seconds"] for row in history if "train_seconds" in row]
-    return {"train_seconds": statistics.median(times)} if times else {}
-
-
 def _short(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
@@ -150,7 +143,14 @@ def _run_code(cell: Cell, path: Path, place: Workplace) -> Result:
     if (limit := cell.settings.get("test_limit")) is not None:
         data = _with_fewer_tests(data, limit)
     folder = _folder(cell, place)
-    record = train_code(run, data, folder, device=place.device, progress=place.progress)
+    record = train_code(
+        run,
+        data,
+        folder,
+        device=place.device,
+        progress=place.progress,
+        shared=place.shared,
+    )
     return Result(record["metrics"], data.fingerprint, read_history(folder))
 
 

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dagnn.experiments.cells import Cell
 from dagnn.experiments.records import Record, read_record, record_path
 from dagnn.experiments.run_cell import Workplace, bind, run_cell
 from dagnn.training import write_json
+from dagnn.training.fit import accelerator
 from dagnn.training.locks import BusyError, lock
 
 __all__ = ["Outcome", "Run", "in_order", "run_cells", "settle", "with_data"]
@@ -97,7 +98,8 @@ def run_cells(
     cells: Sequence[Cell], folder: str | os.PathLike[str], place: Workplace, jobs: int = 1
 ) -> Iterator[Outcome]:
     """Settle cells, :obj:`jobs` at a time, each in a process of its own if there are several;
-    outcomes come as cells end.
+    outcomes come as cells end. On a GPU, which several then share, the records say so, and cells
+    that measure time come one by one afterwards.
 
     A process that dies takes its cell's unfinished work with it and nothing else: the cell is
     started again, from its last checkpoint, up to :data:`RESTARTS` times.
@@ -105,9 +107,21 @@ def run_cells(
     if jobs < 1:
         raise ValueError(f"expected jobs >= 1, got {jobs}")
     cells = in_order(cells)
+    alone: list[Cell] = []
     if jobs == 1:
-        yield from (settle(cell, folder, place) for cell in cells)
-        return
+        cells, alone = [], cells
+    elif accelerator(place.device) == "cuda":
+        alone = [cell for cell in cells if cell.is_timing]
+        cells = [cell for cell in cells if not cell.is_timing]
+    if cells:
+        yield from _in_processes(cells, folder, place, jobs)
+    yield from (settle(cell, folder, place) for cell in alone)
+
+
+def _in_processes(
+    cells: Sequence[Cell], folder: str | os.PathLike[str], place: Workplace, jobs: int
+) -> Iterator[Outcome]:
+    place = replace(place, progress=False, shared=accelerator(place.device) == "cuda")
     threads = max(1, (os.cpu_count() or 1) // jobs)
     for _attempt in range(RESTARTS + 1):
         lost = []

@@ -26,6 +26,7 @@ from dagnn.training import (
     find_checkpoint,
     fit,
     load_weights,
+    median_time,
     read_checkpoint,
     run_record,
     write_json,
@@ -55,6 +56,7 @@ def train_code(
     num_nodes: int = 1,
     progress: bool = True,
     checkpoint_every_steps: int | None = None,
+    shared: bool = False,
 ) -> dict[str, Any]:
     """Train a model, and evaluate the best epoch's weights on validation and test split.
 
@@ -70,7 +72,7 @@ def train_code(
         devices, num_nodes: See :func:`dagnn.training.fit`. The processes share each batch of
             :obj:`run`, so that its size and the results stay the same.
         progress: Whether to show it.
-        checkpoint_every_steps: See :func:`dagnn.training.fit`.
+        checkpoint_every_steps, shared: See :func:`dagnn.training.fit`.
     """
     if run.captured and devices * num_nodes > 1:
         raise ValueError("expected one process for captured steps, got several; leave out captured")
@@ -123,6 +125,7 @@ def train_code(
         num_nodes=num_nodes,
         progress=progress,
         checkpoint_every_steps=checkpoint_every_steps,
+        shared=shared,
     )
     load_weights(module, result.best_checkpoint)
     test = evaluate(module, data.test, device=device, precision=run.precision)
@@ -131,7 +134,7 @@ def train_code(
         **{f"test_{name}": value for name, value in test.items()},
         "epochs": len(result.history),
         "best_epoch": result.best["epoch"],
-        "train_seconds": statistics.median(row["train_seconds"] for row in result.history),
+        **median_time(result.history),
         "parameters": sum(p.numel() for p in module.parameters()),
     }
     record = run_record(

@@ -6,8 +6,9 @@ import json
 import math
 import os
 import platform
+import statistics
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 from dagnn.training.checkpoints import write_atomically
 from dagnn.training.processes import number
 
-__all__ = ["run_record", "write_json"]
+__all__ = ["median_time", "run_record", "write_json"]
 
 PACKAGES = ("dagnn", "torch", "torch_geometric", "lightning", "numpy", "triton")
 
@@ -51,6 +52,14 @@ def run_record(
         "versions": {"python": platform.python_version(), **_versions()},
         "hardware": _hardware(),
     }
+
+
+def median_time(history: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """``train_seconds``, the median over the epochs whose time is known and that had their device
+    to themselves, if there are any."""
+    alone = (row for row in history if not row.get("shared"))
+    times = [row["train_seconds"] for row in alone if "train_seconds" in row]
+    return {"train_seconds": statistics.median(times)} if times else {}
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
