@@ -22,6 +22,7 @@ from torch.testing import assert_close
 from torch_geometric.data import Data
 
 from dagnn import DAGNN, LevelSchedule
+from dagnn.ops.recurrence import FEW_UNITS
 from dagnn.ops.stack import AGGREGATOR_PARAMETERS, CELL_PARAMETERS, Graph
 from tests.graph.strategies import dags
 from tests.nn.configurations import IN, make_graph
@@ -33,6 +34,7 @@ from tests.ops.triton_cases import (
     assert_near,
     chain,
     check,
+    in_float64,
     layered,
     make_model,
     poisoned_buffers,
@@ -166,11 +168,46 @@ def test_lower_precision(precision: str, aggregator: str, cell: str, hidden: int
 @kernels
 @pytest.mark.parametrize("precision", LOWER)
 @pytest.mark.parametrize("cell", ["gru", "linear"])
-@pytest.mark.parametrize("hidden", [1, 7, 72] if INTERPRETED else [1, 7, 64, 72, 300, 501])
+@pytest.mark.parametrize("hidden", [1, 20, 72] if INTERPRETED else [1, 7, 20, 64, 72, 300, 501])
 def test_gated_sums_in_lower_precision(precision: str, cell: str, hidden: int) -> None:
     """Rows in one piece and in two, of one block of units and of several."""
     data = small_or_large(lambda: make_graph([(1, 0), (2, 0), (1, 3), (0, 3)], 4), example)
     check(on_device(make_model("gated_sum", cell, hidden)), data, precision)
+
+
+@kernels
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
+@pytest.mark.parametrize(("aggregator", "cell"), EACH)
+@pytest.mark.parametrize("hidden", [1, 2, FEW_UNITS])
+def test_few_units_are_exact(
+    hidden: int, aggregator: str, cell: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where errors of one unit are not made up for by others. Of PyTorch's products, those with
+    float32 are TF32's where it may take that."""
+    if INTERPRETED:
+        monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+        for owner, name in ((torch, "bmm"), (Tensor, "baddbmm_")):
+            monkeypatch.setattr(owner, name, _like_tf32(getattr(owner, name)))
+    model = on_device(make_model(aggregator, cell, hidden, num_layers=2))
+    data = example()
+    with products_in(precision, DEVICE), poisoned_buffers():
+        found = run(model, data)
+    monkeypatch.undo()
+    assert_near(found, in_float64(model, data), "fp32")
+
+
+def _like_tf32(product: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def of_rounded(*operands: Tensor, **options: Any) -> Tensor:
+        kept, factors = operands[:-2], operands[-2:]
+        return product(*kept, *(_to_11_bits(factor) for factor in factors), **options)
+
+    return of_rounded
+
+
+def _to_11_bits(x: Tensor) -> Tensor:
+    if x.dtype != torch.float32:
+        return x
+    return ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
 @kernels

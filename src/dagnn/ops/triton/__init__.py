@@ -148,7 +148,7 @@ def backward(
         for i in reversed(turn):
             layer, (out, message) = layers.pop(0), found.pop(0)
             gates = out.gates.to(layer.below.dtype)
-            own = _cell_gradients(cell, gates, layer.below, message, layer.parameters)
+            own = _cell_gradients(cell, gates, layer.below, message, layer.parameters, precision)
             del message
             parameter_grads.append(own + _aggregator_gradients(out, layer.states, precision))
             score_grads.append(out.edge_score)
@@ -188,7 +188,8 @@ def _incoming(grad: Tensor, above: Tensor | None, consumed: bool) -> Tensor:
 
 def _input_gradient(cell: str, gates: Tensor, weight: Tensor, precision: str) -> Tensor:
     operand = _input_weight(weight, cell, precision)
-    grad = _product(gates[:, :, : operand.size(1)], operand[:, : gates.size(2)])  # [S, N, CP]
+    width = operand.size(1)
+    grad = _product(gates[:, :, :width], operand[:, : gates.size(2)], precision)  # [S, N, CP]
     return grad[:, :, : weight.size(2)]
 
 
@@ -250,8 +251,9 @@ def _gates_anew(
     padded = message.size(2)
     gates = _input_product(below, tensors[0], "gru", precision)
     weight = _operand(tensors[1], precision, tensors[1].size(2))  # [S, 3 * HP, HP]
-    gates[:, :, : 2 * padded].baddbmm_(message, weight[:, : 2 * padded].mT)
-    torch.bmm(message, weight[:, 2 * padded :].mT, out=gates[:, :, 3 * padded :])
+    both, own = weight[:, : 2 * padded].mT, weight[:, 2 * padded :].mT
+    _write_product(gates[:, :, : 2 * padded], message, both, precision, add=True)
+    _write_product(gates[:, :, 3 * padded :], message, own, precision)
     launch_activations(gates, tensors[2:4], graph)
     return gates
 
@@ -269,11 +271,11 @@ def _forward_gates(
         below = _level_major(_operand(below, precision), graph)
         return _input_product(below, weight, cell, precision)
     if precision == "fp32":
-        return _product(_level_major(below, graph), weight.mT)
+        return _product(_level_major(below, graph), weight.mT, precision)
     if below.dtype == torch.float16:
-        return _product(below, _input_weight(weight, cell, "fp16").mT)
+        return _product(below, _input_weight(weight, cell, "fp16").mT, precision)
     rows = _rows(weight, cell)
-    return _product(split_rows(below, graph.order), split_weight(weight, rows).mT)
+    return _product(split_rows(below, graph.order), split_weight(weight, rows).mT, precision)
 
 
 def _input_product(below: Tensor, weight: Tensor, cell: str, precision: str) -> Tensor:
@@ -281,27 +283,32 @@ def _input_product(below: Tensor, weight: Tensor, cell: str, precision: str) -> 
     weight = _input_weight(weight, cell, precision)  # [S, 3 * HP, CP]
     width = weight.size(1)
     gates = below.new_empty(*below.shape[:2], width * 4 // 3 if cell == "gru" else width)
-    torch.bmm(below, weight.mT, out=gates[:, :, :width])
+    _write_product(gates[:, :, :width], below, weight.mT, precision)
     return gates
 
 
 def _cell_gradients(
-    cell: str, gates: Tensor, below: Tensor, message: Tensor, tensors: list[Tensor]
+    cell: str,
+    gates: Tensor,
+    below: Tensor,
+    message: Tensor,
+    tensors: list[Tensor],
+    precision: str,
 ) -> list[Tensor]:
     directions, rows, channels = tensors[0].shape
     hidden = tensors[1].size(2)
     bias = sum_nodes(gates)
     if cell == "linear":
-        weight_ih = _product(gates.mT, below)[:, :, :channels]
-        weight_hh = _product(gates.mT, message)[:, :, :hidden]
+        weight_ih = _product(gates.mT, below, precision)[:, :, :channels]
+        weight_hh = _product(gates.mT, message, precision)[:, :, :hidden]
         return [weight_ih.contiguous(), weight_hh.contiguous(), bias]
     padded = message.size(2)
-    weight_ih = _product(gates[:, :, : 3 * padded].mT, below)
+    weight_ih = _product(gates[:, :, : 3 * padded].mT, below, precision)
     if (padded, below.size(2)) != (hidden, channels):
         weight_ih = weight_ih.view(directions, 3, padded, -1)[:, :, :hidden, :channels]
         weight_ih = weight_ih.reshape(directions, rows, channels)
     # The product with n's input part is not needed, but one product is faster than two.
-    weight_hh = _product(gates.mT, message).view(directions, 4, padded, padded)
+    weight_hh = _product(gates.mT, message, precision).view(directions, 4, padded, padded)
     bias = bias.view(directions, 4, padded)[:, :, :hidden]
     return [
         weight_ih,
@@ -323,7 +330,7 @@ def _aggregator_gradients(out: LayerGradients, h: Tensor, precision: str) -> lis
     assert out.gate_map is not None
     hidden = h.size(2)
     state = _operand(h, precision)
-    weight = _product(out.gate_map.to(state.dtype).mT, state)[:, :, :hidden]
+    weight = _product(out.gate_map.to(state.dtype).mT, state, precision)[:, :, :hidden]
     bias = sum_nodes(out.gate_map[:, :, :hidden])
     return [weight[:, :hidden].contiguous(), bias, weight[:, hidden:].contiguous()]
 
@@ -364,10 +371,32 @@ def _level_major(x: Tensor, graph: Graph) -> Tensor:
     return x.index_select(0, graph.order.flatten()).view(*graph.order.shape, x.size(1))
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
+def _product(a: Tensor, b: Tensor, precision: str) -> Tensor:
     """A batched product whose sums and results are float32, whatever its operands."""
+    if _would_be_rounded(a, precision):
+        return torch.bmm(a.double(), b.double()).float()
     if a.dtype == torch.float32:
         return torch.bmm(a, b)
     if a.device.type == "cuda":
         return torch.bmm(a, b, out_dtype=torch.float32)
     return torch.bmm(a.float(), b.float())
+
+
+def _write_product(out: Tensor, a: Tensor, b: Tensor, precision: str, *, add: bool = False) -> None:
+    """Write a batched product to a tensor of the operands' type, or add it to what is there."""
+    if _would_be_rounded(a, precision):
+        product = torch.bmm(a.double(), b.double())
+        out.add_(product) if add else out.copy_(product)
+    elif add:
+        out.baddbmm_(a, b)
+    else:
+        torch.bmm(a, b, out=out)
+
+
+def _would_be_rounded(operand: Tensor, precision: str) -> bool:
+    """Whether PyTorch may take TF32 for float32 where all its bits are needed: its setting is of
+    the whole process, where the precision is of one call, and more than that asks for if units are
+    few."""
+    if precision != "fp32" or operand.dtype != torch.float32:
+        return False
+    return torch.get_float32_matmul_precision() != "highest"
