@@ -173,6 +173,9 @@ def test_timed_runs_stand_in_the_figure_alone() -> None:
     place = place_at("figure-time", "GCN", "tok", [full])
     assert place.value == (4.0, None, 1)
     assert not place.changes
+    beside = make_record(full.cell, {**full.metrics, "train_seconds": 9.0}, shared=True)
+    assert place_at("figure-time", "GCN", "tok", [beside]).value is None
+    assert place_at("table1", "GCN", "tok", [beside]).value is not None
 
 
 @pytest.mark.parametrize(("column", "is_said"), [("tok", False), ("na", True)])

@@ -221,7 +221,7 @@ def _records_at(place: Place, records: Iterable[Record], first: Collection[str])
         cell = record.cell
         if (
             place.cell.same_model(cell)
-            and (is_time or not cell.is_timing)
+            and (not record.is_shared if is_time else not cell.is_timing)
             and record.metric(place.metric) is not None
         ):
             kind = [cell.config, record.content["data"], record.device if is_time else ""]
