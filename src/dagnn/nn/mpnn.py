@@ -79,14 +79,21 @@ class MPNN(nn.Module):
             if i < last:
                 h = h.relu()
                 if virtual is not None:
-                    total = global_add_pool(inputs, batch, batch_size) + virtual
-                    virtual = self.virtual_mlps[i](total[:-1] if has_filler else total)
-                    if has_filler:
-                        virtual = nn.functional.pad(virtual, (0, 0, 0, 1))  # a row of zeros
-                    virtual = nn.functional.dropout(virtual, self.dropout, self.training)
+                    total = global_add_pool(inputs.to(virtual.dtype), batch, batch_size) + virtual
+                    virtual = self._update_virtual(i, total, has_filler)
             h = nn.functional.dropout(h, self.dropout, self.training)
         out: Tensor = global_mean_pool(h, batch, batch_size)
         return out
+
+    def _update_virtual(self, layer: int, total: Tensor, has_filler: bool) -> Tensor:
+        # Without autocast: sums grow with graphs, and batch normalization sets all others beside a
+        # few large ones. In half precision little is left of how those differ, and the gradient of
+        # all parameters is more error than gradient.
+        with torch.autocast(total.device.type, enabled=False):
+            virtual: Tensor = self.virtual_mlps[layer](total[:-1] if has_filler else total)
+        if has_filler:
+            virtual = nn.functional.pad(virtual, (0, 0, 0, 1))  # a row of zeros
+        return nn.functional.dropout(virtual, self.dropout, self.training)
 
 
 def _virtual_mlp(channels: int) -> nn.Module:
