@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from dagnn.tasks.code_encoders import MODELS, CodeEncoder, EncoderConfig
+from dagnn.tasks.code_encoders import MODELS, RECURRENT, CodeEncoder, EncoderConfig
 from dagnn.tasks.longest_path import LongestPath
 from dagnn.tasks.token_prediction import TokenPrediction
 from tests.tasks.small_code import dataset, vocabulary
@@ -68,6 +68,24 @@ def test_mixed_precision(model: str) -> None:
         rounded = encoder(batch)
     assert torch.allclose(rounded.float(), exact, rtol=0.1, atol=0.05 * float(exact.abs().max()))
     rounded.float().sum().backward()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_sums_are_not_in_half_precision(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU would add terms one by one to a sum of their type, which in bfloat16 ends at 256 ones;
+    a CPU has another way."""
+    types: list[torch.dtype] = []
+    scatter_add = Tensor.scatter_add_
+
+    def watched(out: Tensor, *call: Any) -> Tensor:
+        types.append(out.dtype)
+        return scatter_add(out, *call)
+
+    monkeypatch.setattr(Tensor, "scatter_add_", watched)
+    with torch.autocast("cpu", torch.bfloat16):
+        make(model)(dataset().train.batch(range(12), schedule=True))
+    assert set(types) <= {torch.float32, torch.long}  # numbers of nodes are integers
+    assert types or model in RECURRENT
 
 
 H = 300

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
 
+from dagnn import FlatGraphs
 from dagnn.tasks import naming
-from dagnn.tasks.code_encoders import MODELS
+from dagnn.tasks.code_encoders import MODELS, CodeEncoder, EncoderConfig
 from dagnn.tasks.code_training import evaluate, load_task, train_code
 from dagnn.tasks.longest_path import LongestPath
 from dagnn.training import read_checkpoint
@@ -32,6 +34,29 @@ def test_every_model_trains(model: str, precision: str, tmp_path: Path) -> None:
     run = small_run(model=model, precision=precision)
     record = train_code(run, dataset(), tmp_path, device="cuda", progress=False)
     assert 0 <= record["metrics"]["test_f1"] <= 1
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_large_functions_in_half_precision(model: str) -> None:
+    """Sums over thousands of nodes, one of which is the parent of all others."""
+    torch.manual_seed(0)
+    nodes = 3000
+    parent = torch.zeros(nodes - 1, dtype=torch.long)
+    graph = Data(
+        edge_index=torch.stack([parent, torch.arange(1, nodes)]),
+        edge_type=torch.randint(2, (nodes - 1,)),
+        node_type=torch.randint(5, (nodes,)),
+        attribute=torch.randint(20, (nodes,)),
+        depth=torch.randint(20, (nodes,)),
+    )
+    batch = FlatGraphs.from_data_list([graph, graph]).batch([0, 1], schedule=True)
+    encoder = CodeEncoder(EncoderConfig(model, channels=64), 5, 20).eval()
+    with torch.no_grad():
+        exact = encoder(batch)
+        encoder, batch = encoder.to("cuda"), batch.to("cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            found = encoder(batch).float().cpu()
+    assert (found - exact).norm() < 0.05 * exact.norm()
 
 
 def test_a_model_says_the_same_on_both_devices(tmp_path: Path) -> None:

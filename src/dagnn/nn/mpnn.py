@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import ASAPooling, GraphConv, SAGPooling, global_add_pool, global_mean_pool
 
 from dagnn.nn.kept_rows import KeptRowsNorm, normalize
-from dagnn.nn.mpnn_convs import NUM_KINDS, GATLayer, TwoWayEdges, make_conv, sum_messages
+from dagnn.nn.mpnn_convs import NUM_KINDS, GATLayer, TwoWayEdges, make_conv, sum_messages, summand
 
 __all__ = ["GGNN", "MPNN", "PoolingMPNN"]
 
@@ -82,7 +82,7 @@ class MPNN(nn.Module):
                     total = global_add_pool(inputs.to(virtual.dtype), batch, batch_size) + virtual
                     virtual = self._update_virtual(i, total, has_filler)
             h = nn.functional.dropout(h, self.dropout, self.training)
-        out: Tensor = global_mean_pool(h, batch, batch_size)
+        out: Tensor = global_mean_pool(summand(h), batch, batch_size)
         return out
 
     def _update_virtual(self, layer: int, total: Tensor, has_filler: bool) -> Tensor:
@@ -139,11 +139,12 @@ class GGNN(nn.Module):
         sender = edges.source * NUM_KINDS + edges.kind  # a row per node and kind
         h = x
         for _ in range(self.num_layers):
-            message = self.lin(h).view(-1, self.out_channels).index_select(0, sender)
+            sent = summand(self.lin(h))  # its gradient is a sum, too
+            message = sent.view(-1, self.out_channels).index_select(0, sender)
             h = self.cell(sum_messages(message, edges.target, h.size(0)), h)
         joined = torch.cat([h, x], dim=-1)
         gated = self.gate(joined).sigmoid() * self.map(joined).tanh()
-        out: Tensor = global_add_pool(gated, batch, batch_size)
+        out: Tensor = global_add_pool(summand(gated), batch, batch_size)
         return out
 
 
@@ -191,11 +192,11 @@ class PoolingMPNN(nn.Module):
         edges = torch.cat([edge_index, edge_index.flip(0)], dim=1)
         h, means = x, []
         for i, conv in enumerate(self.convs):
-            h = conv(h, edges).relu()
+            h = summand(conv(h, edges).relu())
             means.append(global_mean_pool(h, batch, batch_size))
             if i % 2 == 1 and i < len(self.convs) - 1:
                 # Sparse products, which merge nodes, are not there in bfloat16.
                 with torch.autocast(h.device.type, enabled=False):
-                    h, edges, _, batch, *_ = self.pools[i // 2](h.float(), edges, None, batch)
+                    h, edges, _, batch, *_ = self.pools[i // 2](h, edges, None, batch)
         out = self.lin(torch.cat(means, dim=-1)).relu()
         return nn.functional.dropout(out, self.dropout, self.training)

@@ -11,7 +11,15 @@ from torch_geometric.utils import scatter
 
 from dagnn.nn.kept_rows import KeptRowsNorm, normalize
 
-__all__ = ["GATLayer", "GCNLayer", "GINLayer", "TwoWayEdges", "make_conv", "sum_messages"]
+__all__ = [
+    "GATLayer",
+    "GCNLayer",
+    "GINLayer",
+    "TwoWayEdges",
+    "make_conv",
+    "sum_messages",
+    "summand",
+]
 
 NUM_KINDS = 4  # of edges: two types, two directions
 
@@ -55,8 +63,15 @@ class TwoWayEdges(NamedTuple):
 
 def sum_messages(message: Tensor, target: Tensor, num_nodes: int) -> Tensor:
     """What each node receives. ``[N, C]`` from ``[2E, C]`` and ``[2E]``"""
-    out: Tensor = scatter(message, target, dim=0, dim_size=num_nodes, reduce="sum")
+    out: Tensor = scatter(summand(message), target, dim=0, dim_size=num_nodes, reduce="sum")
     return out
+
+
+def summand(x: Tensor) -> Tensor:
+    """What is to be summed by a scatter: at least in float32. A GPU adds terms one by one to a sum
+    of their own type, and a sum of bfloat16 no longer feels terms of 1 from 256 on; the number of
+    terms in a mean neither."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 class EdgeMessages(nn.Module):
