@@ -14,13 +14,14 @@ Value = TypeVar("Value")
 
 @contextmanager
 def two_workers() -> Iterator[None]:
-    """Ray with room for two tasks at a time, each in a process, and nothing else."""
+    """Ray with room for two tasks at a time, each in a process, and a GPU that it believes in."""
     ray = pytest.importorskip("ray", reason="needs Ray: pip install 'dagnn[cluster]'")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # or it would leave a token in the home folder
         ray.init(
             address="local",
             num_cpus=2,
+            num_gpus=1,
             object_store_memory=80 * 2**20,
             include_dashboard=False,
             log_to_driver=False,

@@ -78,3 +78,13 @@ def test_two_workers_and_one_that_is_killed(place: Workplace, tmp_path: Path) ->
     assert [json.loads(line) for line in lines[: len(before)]] == before
     again = within(LIMIT, lambda: list(run_on_ray([long], tmp_path / "cells", place)))
     assert [outcome.status for outcome in again] == ["kept"]
+
+
+@pytest.mark.usefixtures("local")
+def test_cells_that_share_a_gpu_say_so_but_where_time_is_measured(
+    place: Workplace, tmp_path: Path
+) -> None:
+    cells = [cell(0, epochs=1), cell(1, epochs=1), cell(2, epochs=1, purpose="time")]
+    outcomes = within(LIMIT, lambda: list(run_on_ray(cells, tmp_path, place, gpus=0.5)))
+    records = [outcome.record for outcome in outcomes]
+    assert {r.cell.seed: r.is_shared for r in records if r} == {0: True, 1: True, 2: False}

@@ -203,6 +203,15 @@ def test_processes_share_a_gpu_but_where_time_is_measured(
     ]
 
 
+def test_a_single_run_has_the_gpu_to_itself(
+    place: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "accelerator", lambda _: "cuda")
+    (outcome,) = run_cells([cell(scoring=None, epochs=1)], tmp_path / "cells", place, jobs=6)
+    assert outcome.record is not None
+    assert not outcome.record.is_shared
+
+
 def test_closed_early_its_processes_end(place: Workplace, tmp_path: Path) -> None:
     """As when a scheduler interrupts the parent alone."""
     cells = [cell(seed, scoring=None, epochs=100_000 if seed else 1) for seed in range(3)]

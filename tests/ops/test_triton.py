@@ -177,7 +177,7 @@ def test_gated_sums_in_lower_precision(precision: str, cell: str, hidden: int) -
 
 @kernels
 @pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
-@pytest.mark.parametrize(("aggregator", "cell"), EACH)
+@pytest.mark.parametrize(("aggregator", "cell"), [*EACH, ("attention-features", "gru")])
 @pytest.mark.parametrize("hidden", [1, 2, FEW_UNITS])
 def test_few_units_are_exact(
     hidden: int, aggregator: str, cell: str, precision: str, monkeypatch: pytest.MonkeyPatch

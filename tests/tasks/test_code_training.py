@@ -64,9 +64,19 @@ def test_the_time_of_epochs_beside_others_is_not_told(tmp_path: Path) -> None:
     run = small_run("lp", "gcn")
     beside = train_code(replace(run, epochs=1), dataset("ast"), tmp_path, shared=True, **QUIET)
     assert "train_seconds" not in beside["metrics"]
+    assert beside["shared"] is True
     alone = train_code(replace(run, epochs=2), dataset("ast"), tmp_path, **QUIET)
     _, row = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert alone["metrics"]["train_seconds"] == row["train_seconds"]
+    assert alone["shared"] is True  # once
+
+
+def test_seeds_of_which_one_ran_beside_others(tmp_path: Path) -> None:
+    run = small_run("lp", "gcn", epochs=1)
+    train_code(replace(run, seed=1), dataset("ast"), tmp_path / "seed1", shared=True, **QUIET)
+    summary = repeat(run, lambda edges, _: dataset(edges), tmp_path, [0, 1], **QUIET)
+    assert "train_seconds" not in summary["mean"]
+    assert summary["mean"]["epochs"] == 1
 
 
 @pytest.mark.parametrize("model", ["dagnn", "gcn"])

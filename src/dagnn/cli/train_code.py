@@ -321,7 +321,7 @@ def _show(task: str, model: str, summary: dict[str, Any], folder: Path) -> None:
         model,
         percent(f"valid_{metric}"),
         percent(f"test_{metric}"),
-        f"{summary['mean']['train_seconds']:.1f}",
+        f"{summary['mean']['train_seconds']:.1f}" if "train_seconds" in summary["mean"] else "",
         style="bold",
     )
     for name, value in summary["baselines"].items():

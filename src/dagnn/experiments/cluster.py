@@ -35,19 +35,22 @@ def run_on_ray(
         place: Where and on what cells are run.
         address: Of a cluster; ``"auto"`` for the one that this machine is in; or ``"local"`` for
             one that is started here and ends with the last cell.
-        gpus: Share of a GPU that a cell needs; 0.5 lets two cells have one.
+        gpus: Share of a GPU that a cell needs; 0.5 lets two cells have one: their records say that
+            they shared it. Cells that measure time have one to themselves.
         cpus: Cores that a cell needs, also its number of threads.
     """
     with connected(address) as ray:
-        task = ray.remote(_settle).options(
-            num_cpus=cpus, num_gpus=gpus, max_retries=RESTARTS, retry_exceptions=False
-        )
+        task = ray.remote(_settle)
+        common = {"num_cpus": cpus, "max_retries": RESTARTS, "retry_exceptions": False}
         threads = max(1, int(cpus))
         place = replace(place, data=place.data.absolute(), runs=place.runs.absolute())
-        waiting = {
-            task.remote(cell, os.path.abspath(folder), place, threads): cell
-            for cell in in_order(cells)
-        }
+        waiting = {}
+        for cell in in_order(cells):
+            share = 1.0 if gpus and cell.is_timing else gpus
+            where = replace(place, shared=0 < share < 1)
+            settled = task.options(num_gpus=share, **common)
+            call = settled.remote(cell, os.path.abspath(folder), where, threads)
+            waiting[call] = cell
         while waiting:
             (ready,), _ = ray.wait(list(waiting))
             cell = waiting.pop(ready)

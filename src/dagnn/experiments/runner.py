@@ -97,8 +97,8 @@ def with_data(
 def run_cells(
     cells: Sequence[Cell], folder: str | os.PathLike[str], place: Workplace, jobs: int = 1
 ) -> Iterator[Outcome]:
-    """Settle cells, :obj:`jobs` at a time, each in a process of its own if there are several;
-    outcomes come as cells end. On a GPU, which several then share, the records say so, and cells
+    """Settle cells, :obj:`jobs` at a time, if several in processes; outcomes come as cells end. On
+    a GPU, which several then share, the records say so, and cells
     that measure time come one by one afterwards.
 
     A process that dies takes its cell's unfinished work with it and nothing else: the cell is
@@ -106,26 +106,36 @@ def run_cells(
     """
     if jobs < 1:
         raise ValueError(f"expected jobs >= 1, got {jobs}")
-    cells = in_order(cells)
-    alone: list[Cell] = []
-    if jobs == 1:
-        cells, alone = [], cells
-    elif accelerator(place.device) == "cuda":
+    cells, alone = in_order(cells), []
+    on_gpu = accelerator(place.device) == "cuda"
+    if on_gpu:
         alone = [cell for cell in cells if cell.is_timing]
         cells = [cell for cell in cells if not cell.is_timing]
-    if cells:
-        yield from _in_processes(cells, folder, place, jobs)
+    jobs = min(jobs, len(cells))
+    if jobs > 1:
+        beside = replace(place, progress=False, shared=on_gpu)
+        yield from _in_processes(cells, folder, beside, jobs, on_gpu)
+    else:
+        yield from (settle(cell, folder, place) for cell in cells)
     yield from (settle(cell, folder, place) for cell in alone)
 
 
 def _in_processes(
-    cells: Sequence[Cell], folder: str | os.PathLike[str], place: Workplace, jobs: int
+    cells: Sequence[Cell],
+    folder: str | os.PathLike[str],
+    place: Workplace,
+    jobs: int,
+    on_gpu: bool,
 ) -> Iterator[Outcome]:
-    place = replace(place, progress=False, shared=accelerator(place.device) == "cuda")
     threads = max(1, (os.cpu_count() or 1) // jobs)
+    # After an error of CUDA, a process is good for nothing more: each cell has one of its own. On a
+    # CPU, a process may keep the data that it has read for the next cell.
+    cells_each = 1 if on_gpu else None
     for _attempt in range(RESTARTS + 1):
         lost = []
-        pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (threads,))
+        pool = ProcessPoolExecutor(
+            jobs, get_context("spawn"), _start, (threads,), max_tasks_per_child=cells_each
+        )
         before = set(active_children())
         try:
             futures = {pool.submit(settle, cell, folder, place): cell for cell in cells}

@@ -28,7 +28,7 @@ MOST = 16  # torch has 32 streams of a priority, then gives the first again
 
 def can_share(cell: Cell) -> bool:
     """Whether a cell may run beside others: autoencoders may, unless to measure time. Models of
-    code fill a GPU, and draw from generators that all threads have in common."""
+    code draw from generators that all threads have in common; they can be processes."""
     return cell.kind == "autoencoder" and not cell.is_timing
 
 

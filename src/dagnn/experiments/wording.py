@@ -115,12 +115,30 @@ def notes(view: EntryView) -> list[str]:
         for place in view.measured
         if place.changes
     ]
+    if view.entry.preset != "quick" and (rising := _still_rising(view)):
+        found.append(
+            "Still rising in the last epoch, so that more of them may give more (in brackets: in "
+            f"how many runs): {rising}."
+        )
     if any(name.startswith("scoring.") for p in view.measured for name in p.changes):
         found.append("The commands score latent spaces as planned, also where these were not.")
     missing = len(view.places) - len(view.measured)
     if view.measured and missing:
         found.append(f"{missing} of {len(view.places)} places are not measured yet.")
     return found
+
+
+def _still_rising(view: EntryView) -> str:
+    """The places in which the last epoch was the best, of some run."""
+    found = []
+    for place in view.measured:
+        if place.place.metric == "train_seconds":
+            continue
+        metrics = [record.metrics for record in place.records]
+        rising = sum(m["best_epoch"] == m["epochs"] - 1 for m in metrics if "best_epoch" in m)
+        if rising:
+            found.append(f"{place.place.row}, {place.place.column} ({rising} of {len(metrics)})")
+    return "; ".join(found)
 
 
 def _data(view: EntryView) -> str:

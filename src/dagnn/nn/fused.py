@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from dagnn.graph.schedule import LevelSchedule
 from dagnn.nn.aggregators import Attention, GatedSum
 from dagnn.nn.cells import LinearCell
-from dagnn.ops.recurrence import product_precision, stack_states
+from dagnn.ops.float32 import exact_bmm
+from dagnn.ops.recurrence import FEW_UNITS, product_precision, stack_states
 from dagnn.ops.stack import AGGREGATOR_PARAMETERS, CELL_PARAMETERS
 
 __all__ = ["fused_kind", "fused_states"]
@@ -56,7 +57,10 @@ def fused_states(
             if kind[0] == "attention"
             else [[] for _ in layers]
         )
-        scores = _edge_scores(layers, schedule, edge_type, edge_attr)
+        few = precision != "fp32" and first.aggregator.message_channels <= FEW_UNITS
+        if few:
+            precision = "fp32"
+        scores = _edge_scores(layers, schedule, edge_type, edge_attr, exact=few)
         x = x.to(parameters[0][0][0].dtype)
         if not dropout:
             unused = [tensor for row in cancelled for tensor in row]
@@ -83,6 +87,7 @@ def _edge_scores(
     schedule: LevelSchedule,
     edge_type: Tensor | None,
     edge_attr: Tensor | None,
+    exact: bool,
 ) -> list[Tensor]:
     r"""Per layer, :math:`w_3^{\top} y` of every edge by slot. ``[S, E]``
 
@@ -107,8 +112,9 @@ def _edge_scores(
     if edge_attr is not None:
         # The projection's bias adds the same to all scores, and cancels in the softmax as w_1 does.
         weight = _products([a.edge_projection.weight.mT for a in aggregators], w3).view(shape)
-        # Features may be many: a product, in the precision that was asked for.
-        product = torch.bmm(weight.squeeze(2), _by_slot(edge_attr, schedule).to(weight.dtype).mT)
+        # Features may be many: a product, in the precision that was asked for if not exact.
+        features = _by_slot(edge_attr, schedule).to(weight.dtype)
+        product = (exact_bmm if exact else torch.bmm)(weight.squeeze(2), features.mT)
         scores = product if scores is None else scores + product
     assert scores is not None
     return list(scores.transpose(0, 1).contiguous().unbind())

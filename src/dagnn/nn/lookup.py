@@ -19,7 +19,7 @@ __all__ = ["Lookup", "lookup"]
 
 class Lookup(nn.Embedding):
     """An :class:`torch.nn.Embedding` without padding, limits of norms and sparse gradients; on a
-    CPU nothing else than that.
+    CPU nothing else than that. (On a GPU, :func:`torch.compile` breaks its graph here.)
 
     Example:
         >>> import torch

@@ -18,8 +18,16 @@ from torch.autograd.function import once_differentiable
 
 from dagnn.graph.schedule import LevelSchedule
 from dagnn.ops import stack
+from dagnn.ops.float32 import float32_products
 
-__all__ = ["BACKENDS", "check_backend", "choose_backend", "product_precision", "stack_states"]
+__all__ = [
+    "BACKENDS",
+    "FEW_UNITS",
+    "check_backend",
+    "choose_backend",
+    "product_precision",
+    "stack_states",
+]
 
 BACKENDS = ("auto", "reference", "cpu", "triton")
 # Up to so many units, products are float32's, whatever is asked for: in sums over few units one
@@ -115,16 +123,13 @@ def stack_states(
         kind: The aggregator (``"attention"``, ``"gated_sum"``) and the cell (``"gru"``,
             ``"linear"``).
         backend: ``"cpu"`` or ``"triton"``.
-        precision: Of products, see :func:`product_precision`; with so few units as
-            :data:`FEW_UNITS`, all are float32's.
+        precision: Of products, see :func:`product_precision`.
 
     Returns:
         Per layer, level-major states ``[S, N, H]``.
     """
     graph = stack.Graph(*(getattr(schedule, name) for name in stack.Graph._fields))
     num_layers = len(parameters)
-    if parameters[0][1][0].size(-1) <= FEW_UNITS:
-        precision = "fp32"
     settings = (*kind, num_layers, backend, precision)
     groups = [group for layer in parameters for group in layer]
     if not torch.compiler.is_compiling():
@@ -238,13 +243,7 @@ def product_precision(device: torch.device) -> str:
     if torch.is_autocast_enabled(device.type):
         half = torch.get_autocast_dtype(device.type)
         return "bf16" if half == torch.bfloat16 else "fp16"
-    return {"highest": "fp32", "high": "tf32", "medium": "bf16"}[_matmul_precision()]
-
-
-@torch.compiler.assume_constant_result
-def _matmul_precision() -> str:
-    """PyTorch's setting, which torch.compile cannot trace."""
-    return torch.get_float32_matmul_precision()
+    return {"highest": "fp32", "high": "tf32", "medium": "bf16"}[float32_products()]
 
 
 def _optional(edge_scores: list[Tensor], num_layers: int) -> list[Tensor | None]:

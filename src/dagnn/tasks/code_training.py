@@ -144,6 +144,8 @@ def train_code(
         seconds=result.seconds,
         data={"name": data.name, "fingerprint": data.fingerprint},
     )
+    if any(row.get("shared") for row in result.history):
+        record["shared"] = True
     if is_first():
         write_json(folder / "record.json", record)
     return record
@@ -159,10 +161,10 @@ def repeat(
         train_code(replace(run, seed=seed), data, folder / f"seed{seed}", **options)
         for seed in seeds
     ]
-    values = {
-        name: [float(record["metrics"][name]) for record in records]
-        for name in records[0]["metrics"]
-    }
+    metrics = [record["metrics"] for record in records]
+    # The time of an epoch is known of those alone that had their device to themselves.
+    known = [name for name in metrics[0] if all(name in of for of in metrics)]
+    values = {name: [float(of[name]) for of in metrics] for name in known}
     summary = {
         "config": records[0]["config"],
         "seeds": list(seeds),

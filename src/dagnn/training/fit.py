@@ -17,6 +17,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.accelerators import CUDAAccelerator
 from lightning.pytorch.strategies import Strategy
 
+from dagnn.ops.float32 import float32_products
 from dagnn.training.bookkeeper import Bookkeeper, Plateau
 from dagnn.training.captured_step import CAPTURING
 from dagnn.training.checkpoints import AtomicCheckpointIO, load_weights, read_checkpoint
@@ -365,7 +366,7 @@ def _differences(there: Any, here: Any, name: str = "") -> Iterator[tuple[str, A
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
     """Let products of float32 round their factors to TF32, for ``"tf32"``, or not."""
-    before = torch.get_float32_matmul_precision()
+    before = float32_products()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
         yield

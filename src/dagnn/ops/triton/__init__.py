@@ -25,6 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dagnn.ops.float32 import exact_bmm, float32_products
 from dagnn.ops.stack import Graph, LayerGradients, Saved
 from dagnn.ops.triton.gather import Messages, launch_activations, launch_messages
 from dagnn.ops.triton.launch import (
@@ -373,10 +374,8 @@ def _level_major(x: Tensor, graph: Graph) -> Tensor:
 
 def _product(a: Tensor, b: Tensor, precision: str) -> Tensor:
     """A batched product whose sums and results are float32, whatever its operands."""
-    if _would_be_rounded(a, precision):
-        return torch.bmm(a.double(), b.double()).float()
     if a.dtype == torch.float32:
-        return torch.bmm(a, b)
+        return exact_bmm(a, b) if precision == "fp32" else torch.bmm(a, b)
     if a.device.type == "cuda":
         return torch.bmm(a, b, out_dtype=torch.float32)
     return torch.bmm(a.float(), b.float())
@@ -384,19 +383,10 @@ def _product(a: Tensor, b: Tensor, precision: str) -> Tensor:
 
 def _write_product(out: Tensor, a: Tensor, b: Tensor, precision: str, *, add: bool = False) -> None:
     """Write a batched product to a tensor of the operands' type, or add it to what is there."""
-    if _would_be_rounded(a, precision):
-        product = torch.bmm(a.double(), b.double())
+    if precision == "fp32" and float32_products() != "highest":
+        product = exact_bmm(a, b)
         out.add_(product) if add else out.copy_(product)
     elif add:
         out.baddbmm_(a, b)
     else:
         torch.bmm(a, b, out=out)
-
-
-def _would_be_rounded(operand: Tensor, precision: str) -> bool:
-    """Whether PyTorch may take TF32 for float32 where all its bits are needed: its setting is of
-    the whole process, where the precision is of one call, and more than that asks for if units are
-    few."""
-    if precision != "fp32" or operand.dtype != torch.float32:
-        return False
-    return torch.get_float32_matmul_precision() != "highest"

@@ -1,0 +1,27 @@
+"""Products of float32: how PyTorch makes them, and how to have all their bits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["exact_bmm", "float32_products"]
+
+
+@torch.compiler.assume_constant_result
+def float32_products() -> str:
+    """PyTorch's setting: ``"highest"``, ``"high"`` (TF32) or ``"medium"``.
+
+    It is of the whole process, and :func:`torch.compile` cannot trace it.
+    """
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # it was set by names that are newer than this question
+        return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
+
+
+def exact_bmm(a: Tensor, b: Tensor) -> Tensor:
+    """A batched product of float32 with all its bits, also where PyTorch may take TF32."""
+    if float32_products() == "highest":
+        return torch.bmm(a, b)
+    return torch.bmm(a.double(), b.double()).float()
