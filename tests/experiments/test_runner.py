@@ -189,11 +189,20 @@ def test_processes_share_a_gpu_but_where_time_is_measured(
 ) -> None:
     """The GPU is the runner's belief alone: what runs has a CPU."""
     monkeypatch.setattr(runner, "accelerator", lambda _: "cuda")
+    pool, options = runner.ProcessPoolExecutor, {}
+
+    def watched(*args: Any, **named: Any) -> Any:
+        options.update(named)
+        return pool(*args, **named)
+
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", watched)
     timing = cell(purpose="time", scoring=None, epochs=1)
     cells = [timing, *(cell(seed, scoring=None, epochs=1) for seed in range(2))]
     outcomes = list(run_cells(cells, tmp_path / "cells", place, jobs=2))
     assert [outcome.status for outcome in outcomes] == ["done"] * 3
     assert outcomes[-1].cell.config == timing.config
+    # After an error of CUDA, a process could not use the device for another cell.
+    assert options == {"max_tasks_per_child": 1}
     records = [outcome.record for outcome in outcomes]
     assert [record and record.is_shared for record in records] == [True, True, False]
     assert ["train_seconds" in record.metrics for record in records if record] == [
