@@ -73,7 +73,9 @@ def test_a_finished_run_is_made_longer(bn: Path, tmp_path: Path) -> None:
     )
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
-    with pytest.raises(ValueError, match="longer has 3 epochs and cannot be made shorter, to 2"):
+    with pytest.raises(
+        ValueError, match="longer is one of 3 epochs and cannot be made shorter, to 2"
+    ):
         train("longer", 2)
 
 

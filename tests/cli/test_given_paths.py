@@ -44,6 +44,7 @@ finally:
         ("train bn --out a.py", "expected a folder to write to (--out), got the file a.py"),
         ("train predictor na --out a.py", "a folder to write to (--out), got the file a.py"),
         ("data get na --out a.py", "a folder to write to (--out), got the file a.py"),
+        ("evaluate a.py", "expected a checkpoint (best.ckpt or last.ckpt of a run, or its folder)"),
         ("bn learn nothing.csv", "got nothing.csv, which is not there"),
         ("bn learn t.csv --autoencoder x", "or the folder of a run, got x, which is not there"),
         ("report --results a.py", "expected a folder of records, got a.py, which is a file"),

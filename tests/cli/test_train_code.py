@@ -109,6 +109,35 @@ def test_an_option_of_another_model_is_refused(options: str, message: str, tmp_p
         run("train", "tok", "--data", tmp_path / "empty", *options.split())
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--sweep --learning-rate 0.1", "expected either --sweep or --learning-rate, got both"),
+        ("--learning-rate nan", "expected learning_rate > 0, got nan"),
+        ("--learning-rate inf", "expected learning_rate > 0, got inf"),
+    ],
+)
+def test_bad_learning_rates(options: str, message: str, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run("train", "tok", "--data", corpus, "--out", tmp_path, *options.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sample_of_the_functions_is_told(corpus: Path, tmp_path: Path) -> None:
+    def trained(name: str, *options: str) -> tuple[str, int]:
+        command = ["train", "lp", "--model", "gcn", "--data", corpus, "--out", tmp_path / name]
+        arguments = [*map(str, command), *SMALL, *options]
+        result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+        record = json.loads((tmp_path / name / "seed0" / "record.json").read_text())
+        return result.stderr, record["config"]["data"]["train"]
+
+    words, number = trained("all", "--train-limit", "0")
+    assert "--train-limit" not in words
+    told, few = trained("few", "--train-limit", "20")
+    assert f"training on 20 of {number:,} functions; see --train-limit" in told
+    assert few == 20
+
+
 def test_another_config_is_refused(corpus: Path, checkpoint: Path) -> None:
     folder = checkpoint.parents[1]
     with pytest.raises(ValueError, match=r"encoder\.model is 'dagnn' there and 'gcn' here"):
@@ -206,6 +235,8 @@ def test_name_tells_where_a_file_is_wrong(checkpoint: Path, sources: Path) -> No
     assert len(result.stdout.splitlines()) == 3
     assert f"{bad}:2:7: syntax error" in result.stderr
     assert f"{bad}:2:7" in run("name", bad, "--checkpoint", checkpoint, status=1)
+    command = ["name", str(bad), "--checkpoint", str(checkpoint), "--json"]
+    assert json.loads(CliRunner().invoke(app, command).stdout) == []
 
 
 def test_embed(checkpoint: Path, sources: Path, tmp_path: Path) -> None:

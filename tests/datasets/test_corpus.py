@@ -225,6 +225,7 @@ def test_damaged_part_is_parsed_again(damage: str, tmp_path: Path) -> None:
     else:
         part.write_bytes(changed[damage])
     assert build(root, out).reused_files == 1
+    assert json.loads((out / "report.json").read_text())["reused_files"] == 1
     assert (out / "functions.parquet").read_bytes() == whole
     assert part.read_bytes() == content
 

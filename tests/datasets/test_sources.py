@@ -165,7 +165,24 @@ def test_default_is_everything() -> None:
     assert {"stdlib/asyncio", "networkx", "numpy"} <= set(projects(find_sources()).values())
 
 
+@pytest.mark.parametrize("here", [".", "./", "../code"])
+def test_the_folder_one_is_in(here: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "code"
+    for name in ("a/b/module.py", "c/module.py", "module.py"):
+        write(root / name)
+    expected = projects(find_sources([str(root)]))
+    monkeypatch.chdir(root)
+    assert projects(find_sources([here])) == expected
+
+
+def test_the_name_of_a_package_is_not_that_of_its_distribution() -> None:
+    with pytest.raises(FileNotFoundError, match="got 'yaml', a package of the distribution PyYAML"):
+        find_sources(["yaml"])
+
+
 def test_bad_input() -> None:
+    with pytest.raises(ValueError, match="got an empty name"):
+        find_sources([""])
     with pytest.raises(FileNotFoundError, match="no-such-thing"):
         find_sources(["no-such-thing"])
     with pytest.raises(ValueError, match="project, folder, file"):

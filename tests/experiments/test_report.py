@@ -121,6 +121,14 @@ def test_page_without_records() -> None:
     assert results_page([]).count("Not measured yet") == 10
 
 
+def test_records_of_another_folder() -> None:
+    """There, the commands need one more option."""
+    for make in (html_report, results_page):
+        assert "--results my/runs" in make([], "my/runs")
+        assert "results/cells" not in make([], "my/runs")
+        assert "--results" not in make([])
+
+
 def test_text_is_escaped() -> None:
     cell = make_entry("table2", "paper").cells()[0]
     bad = make_record(cell, latent_metrics([0.3], [0.9]), data="<script>")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,26 @@ def test_a_file_is_given_as_a_path(checkpoint: Path, tmp_path: Path) -> None:
 
 def test_a_run_is_named_by_its_folder(checkpoint: Path) -> None:
     assert predict_names(SOURCE, checkpoint.parent) == predict_names(SOURCE, checkpoint)
+
+
+def test_a_model_is_read_once_for_many_calls(checkpoint: Path) -> None:
+    task = load_task(checkpoint)
+    assert predict_names(SOURCE, task, device="cpu") == predict_names(SOURCE, checkpoint)
+
+
+def test_text_as_it_was_copied(checkpoint: Path) -> None:
+    source = "def x(user):\n    if user:\n        return len(user)\n    pass\n"
+    (expected,) = predict_names(source, checkpoint)
+    assert predict_names("\ufeff" + source, checkpoint) == [expected]
+    (indented,) = predict_names("\n" + textwrap.indent(source, "    "), checkpoint)
+    assert indented.suggestions == expected.suggestions
+    assert indented.line == expected.line + 1
+
+
+@pytest.mark.parametrize("count", [2.5, True, "3"])
+def test_a_number_of_names(count: Any, checkpoint: Path) -> None:
+    with pytest.raises(TypeError, match="expected a whole number of names, got"):
+        predict_names(SOURCE, checkpoint, count=count)
 
 
 @pytest.mark.parametrize("source", [b"def f(): pass", None])

@@ -145,7 +145,7 @@ def test_a_finished_run_is_made_longer(plateau: Plateau | None, tmp_path: Path) 
     for epochs in (3, 5):  # more than once
         assert train(longer, **of_epochs(epochs, **options)).finished == f"all {epochs} epochs"
     assert_same_run(longer, whole)
-    shorter = r"longer has 5 epochs and cannot be made shorter, to 4; give epochs=5 to .*, or more$"
+    shorter = r"longer is one of 5 epochs and cannot be made shorter, to 4; give 5 to .*, or more"
     with pytest.raises(ValueError, match=shorter):
         train(longer, **of_epochs(4, **options))
     with pytest.raises(ValueError, match=r"config: fit\.seed is 1 there and 2 here\. Choose"):
@@ -286,6 +286,19 @@ def test_killed_and_resumed_ends_with_the_same_weights(
 def test_checkpoints_hold_no_code(whole: Path) -> None:
     for name in ("best.ckpt", "last.ckpt"):
         torch.load(whole / name, weights_only=True)
+
+
+def test_a_run_with_a_damaged_checkpoint_says_how_to_go_on(tmp_path: Path) -> None:
+    train(tmp_path, **of_epochs(2))
+    last = tmp_path / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:1000])
+    words = (
+        r"^cannot go on: .* cannot be read .*\. Remove .*last\.ckpt to train again from the first"
+    )
+    with pytest.raises(ValueError, match=words):
+        train(tmp_path, **of_epochs(2))
+    last.unlink()
+    assert train(tmp_path, **of_epochs(2)).finished == "all 2 epochs"
 
 
 def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -50,6 +51,9 @@ RESUMABLE = ("train ", "reproduce ", "data code", "data get")  # how such comman
 def main() -> None:
     """Run the command line; what the user can mend ends in one line on stderr and status 2, and an
     interruption in one and status 130."""
+    # Where a terminal has no such letters, names are printed with escapes rather than not at all.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except (ValueError, OSError) as error:

@@ -24,8 +24,8 @@ def complain(text: str) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """Such as "1 file" and "2 files"."""
-    return f"{number} {noun}{'s' * (number != 1)}"
+    """Such as "1 file" and "2,000 files"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def print_table(table: Table) -> None:

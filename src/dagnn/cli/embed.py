@@ -9,7 +9,7 @@ import typer
 
 from dagnn.cli.app import app
 from dagnn.cli.choices import Device, DeviceOption
-from dagnn.cli.console import messages
+from dagnn.cli.console import counted, messages
 from dagnn.cli.given_paths import model_and_sources
 
 __all__ = ["embed"]
@@ -62,4 +62,5 @@ def embed(
     check_format(out)
     task = load_task(model)
     write_embeddings(out, files, functions, embed_functions(task, functions, device=device))
-    messages.print(f"{len(functions)} functions, {task.encoder.out_channels} numbers each: {out}")
+    number = counted(len(functions), "function")
+    messages.print(f"{number}, {task.encoder.out_channels} numbers each: {out}")

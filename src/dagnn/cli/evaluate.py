@@ -9,7 +9,7 @@ import typer
 
 from dagnn.cli.app import app
 from dagnn.cli.choices import Device, DeviceOption
-from dagnn.cli.console import print_json, results
+from dagnn.cli.console import counted, print_json, results
 from dagnn.cli.given_paths import check_run, find_corpus
 
 __all__ = ["evaluate"]
@@ -68,7 +68,7 @@ def evaluate(
         )
         return
     results.print(
-        f"{task.kind}, {task.encoder.config.model}, {len(graphs):,} functions of "
+        f"{task.kind}, {task.encoder.config.model}, {counted(len(graphs), 'function')} of "
         f"{dataset.name} ({split})",
         highlight=False,
     )

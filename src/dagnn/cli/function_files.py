@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dagnn.cli.console import counted, messages
+from dagnn.cli.console import counted, messages, print_json
 
 if TYPE_CHECKING:
     from dagnn.datasets.functions import FunctionGraph
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["read_functions"]
 
 
-def read_functions(paths: Sequence[str]) -> tuple[list[str], list[FunctionGraph]]:
+def read_functions(
+    paths: Sequence[str], *, as_json: bool = False
+) -> tuple[list[str], list[FunctionGraph]]:
     """All functions of some files and folders, and the file of each.
 
     A file that cannot be parsed is named on stderr, with line and column where the error has a
-    place; if no file can, the command ends with status 1. That there are no functions is said, too.
+    place; if no file can, the command ends with status 1, for machines with an empty list. That
+    there are no functions is said, too.
     """
     from dagnn.datasets.corpus_parts import parse_file
     from dagnn.datasets.functions import SourceError
@@ -48,6 +51,8 @@ def read_functions(paths: Sequence[str]) -> tuple[list[str], list[FunctionGraph]
     if not sources:
         raise ValueError(f"expected Python files, found none in {', '.join(paths)}")
     if failed == len(sources):
+        if as_json:
+            print_json([])
         raise typer.Exit(1)
     if not functions:
         messages.print(f"no functions in {counted(len(sources) - failed, 'file')}")

@@ -12,12 +12,19 @@ DEFAULTS = Path("corpus"), Path("data/corpus")
 
 
 def check_run(path: Path) -> None:
-    """That there is a file or folder where a run should be."""
+    """That there is a checkpoint, by its first bytes, or a folder where a run should be."""
     if not path.exists():
         raise FileNotFoundError(
             f"expected a checkpoint, or the folder of a run, got {path}, which is not there; "
             "train one first, see: dagnn train --help"
         )
+    if path.is_file():
+        with open(path, "rb") as file:
+            if file.read(2) != b"PK":  # as every zip file begins
+                raise ValueError(
+                    "expected a checkpoint (best.ckpt or last.ckpt of a run, or its folder), got a "
+                    f"file of another kind: {path}"
+                )
 
 
 def find_corpus(given: Path | None, run: Path | None = None) -> Path:

@@ -62,7 +62,7 @@ def name(
 
     checkpoint, paths = model_and_sources(paths, checkpoint)
     model = default_checkpoint(checkpoint)
-    files, functions = read_functions(paths)
+    files, functions = read_functions(paths, as_json=as_json)
 
     from dagnn.tasks.code_training import load_task
     from dagnn.tasks.naming import name as suggest

@@ -54,6 +54,6 @@ def report(
             f"expected records in {folder}, got none; make some: dagnn reproduce table2"
         )
     pages = {".html": html_report, ".md": results_page}
-    text = pages[out.suffix](records)
+    text = pages[out.suffix](records, folder.as_posix())
     write_atomically(out, lambda file: file.write(text.encode()))
     results.print(str(out), markup=False, highlight=False)

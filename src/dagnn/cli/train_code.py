@@ -17,7 +17,7 @@ from dagnn.cli.choices import (
     Preset,
     QuietOption,
 )
-from dagnn.cli.console import print_json, results
+from dagnn.cli.console import messages, print_json, results
 from dagnn.cli.given_paths import find_corpus
 from dagnn.cli.model_options import check_options
 from dagnn.graph.files import check_folder
@@ -51,7 +51,10 @@ Out = Annotated[
         show_default=False,
     ),
 ]
-PresetOption = Annotated[Preset, typer.Option(help="Minutes on two cores, or as in the paper.")]
+PresetOption = Annotated[
+    Preset,
+    typer.Option(help="quick: 4,000 functions, minutes on two cores; or as in the paper."),
+]
 Seeds = Annotated[int, typer.Option(min=1, help="The number of runs.")]
 Seed = Annotated[int, typer.Option(min=0, help="The seed of the first run.")]
 Sweep = Annotated[
@@ -63,6 +66,14 @@ Epochs = Annotated[
     typer.Option(min=1, help="At most; more let a finished run go on.", show_default=False),
 ]
 Share = Annotated[float | None, typer.Option(help="Of the training split.", show_default=False)]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="At most so many functions of it, a random sample; 0: all. Preset quick: 4000.",
+        show_default=False,
+    ),
+]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Functions.", show_default=False)]
 PrecisionOption = Annotated[Precision, typer.Option(help="tf32 or bf16 for speed on a GPU.")]
 Captured = Annotated[
@@ -166,6 +177,7 @@ def _add(task: str, words: str) -> None:
         learning_rate: Rate = None,
         epochs: Epochs = None,
         train_share: Share = None,
+        train_limit: Limit = None,
         batch_size: BatchSize = None,
         edges: Edges = None,
         channels: Channels = None,
@@ -184,6 +196,8 @@ def _add(task: str, words: str) -> None:
         edge_attributes: EdgeAttributes = None,
         bidirectional: Bidirectional = None,
     ) -> None:
+        if sweep and learning_rate is not None:
+            raise ValueError("expected either --sweep or --learning-rate, got both")
         model = SPELLINGS.get(model, model)
         folder = out or Path("runs", task, model)
         check_folder(folder)
@@ -195,6 +209,7 @@ def _add(task: str, words: str) -> None:
             learning_rate=learning_rate,
             epochs=epochs,
             train_share=train_share,
+            train_limit=train_limit,
             batch_size=batch_size,
             edges=edges,
             precision=precision.value,
@@ -232,11 +247,13 @@ def _configured(
     model: str,
     preset: Preset,
     *,
+    train_limit: int | None,
     sizes: dict[str, Any],
     ablations: dict[str, Any],
     **options: Any,
 ) -> CodeRun:
-    """The preset's run, but for the options that were given: those that are not None."""
+    """The preset's run, but for the options that were given: those that are not None. A limit of 0
+    is none."""
     from dataclasses import replace
 
     from dagnn.tasks import code_protocol
@@ -248,7 +265,8 @@ def _configured(
     run = code_protocol.preset(preset, task, model)
     check_options(model, given(ablations), {name: model_options(name) for name in MODELS})
     encoder = replace(run.encoder, **given(sizes), **given(ablations))
-    return replace(run, **given(options), encoder=encoder)
+    run = replace(run, **given(options), encoder=encoder)
+    return run if train_limit is None else replace(run, train_limit=train_limit or None)
 
 
 def _train(
@@ -285,6 +303,10 @@ def _train(
     def load(edges: str, share: float) -> CodeDataset:
         return load_code_dataset(source, edges=edges, train_share=share)
 
+    functions = len(load(run.edges, run.train_share).train)
+    if fitting["progress"] and run.train_limit is not None and run.train_limit < functions:
+        words = f"training on {run.train_limit:,} of {functions:,} functions; see --train-limit"
+        messages.print(words, highlight=False)
     scores: dict[float, float | None] = {}
     if sweep_first:
         rate, scores = sweep(run, load, folder / "sweep", LEARNING_RATES, source=source, **fitting)

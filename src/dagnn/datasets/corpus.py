@@ -121,10 +121,11 @@ def build_corpus(
         progress(done, len(files))
 
     key = hashlib.sha256(json.dumps([seed, *(path.name for path in parts)]).encode()).hexdigest()
-    report, damaged = _finished(folder, key), 0
+    report = _finished(folder, key)
     if report is None:
-        report, damaged = _merge(parts, folder, seed, group, key)
-    report.reused_files = reused - damaged
+        report = _merge(parts, folder, seed, group, key, reused)
+    else:
+        report.reused_files = reused
     for path in set((folder / "parts").iterdir()) - parts.keys():
         if PART_FILE.fullmatch(path.name) and path.is_file():
             path.unlink(missing_ok=True)
@@ -160,9 +161,15 @@ def _finished(folder: Path, key: str) -> CorpusReport | None:
 
 
 def _merge(
-    parts: dict[Path, tuple[SourceFile, ...]], folder: Path, seed: int, group: str, key: str
-) -> tuple[CorpusReport, int]:
-    """Write the corpus. Also returns how many files were in damaged parts, and parsed again."""
+    parts: dict[Path, tuple[SourceFile, ...]],
+    folder: Path,
+    seed: int,
+    group: str,
+    key: str,
+    reused: int,
+) -> CorpusReport:
+    """Write the corpus. Of the files whose parts were there, those of damaged ones are parsed
+    again."""
     seen: set[bytes] = set()
     skips = Skips()
     total = damaged = 0
@@ -191,7 +198,7 @@ def _merge(
     report = CorpusReport(
         key,
         files=sum(map(len, parts.values())),
-        reused_files=0,
+        reused_files=reused - damaged,
         projects=len({part[0].project for part in parts.values()}),
         split_by=group,
         functions=counts,
@@ -201,7 +208,7 @@ def _merge(
     )
     with replacing(folder / REPORT_FILE) as unfinished:
         unfinished.write_text(json.dumps(asdict(report), indent=2), encoding="utf-8")
-    return report, damaged
+    return report
 
 
 def _no_functions(files: int, skips: Skips) -> str:

@@ -85,6 +85,8 @@ def _standard_library() -> Iterator[SourceFile]:
 def _all(inputs: list[str]) -> Iterator[SourceFile]:
     several = sum(Path(given).is_dir() for given in inputs) > 1
     for given in inputs:
+        if not given:
+            raise ValueError("expected a file, a folder or a distribution, got an empty name")
         path = Path(given)
         if path.is_dir():
             is_project = several and not _holds_projects(path)
@@ -104,8 +106,11 @@ def _distribution(name: str) -> metadata.Distribution:
     try:
         return metadata.distribution(name)
     except (metadata.PackageNotFoundError, ValueError):
+        owners = sorted(set(metadata.packages_distributions().get(name, ())))
+        hint = f", a package of the distribution {' and of '.join(owners)}" if owners else ""
         raise FileNotFoundError(
-            f"expected a file, a folder or the name of an installed distribution, got {name!r}"
+            "expected a file, a folder or the name of an installed distribution, got "
+            f"{name!r}{hint}"
         ) from None
 
 
@@ -136,7 +141,8 @@ def _below(
     errors: list[OSError] = []
     projects = {str(root): root_name if is_project or _is_marked(root) else ""}
     for folder, folders, files in os.walk(root, onerror=errors.append):
-        path, project = Path(folder), projects.pop(folder)
+        path = Path(folder)  # "./a" of os.walk is "a"
+        project = projects.pop(str(path))
         folders[:] = sorted(name for name in folders if _is_wanted(path / name, left_out))
         for name in folders:
             is_repository = (path / name / ".git").exists()

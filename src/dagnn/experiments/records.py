@@ -11,8 +11,17 @@ from typing import Any
 
 from dagnn.experiments.cells import Cell
 
-__all__ = ["SPARSE", "Record", "read_record", "read_records", "record_path", "sparse_process"]
+__all__ = [
+    "CELLS",
+    "SPARSE",
+    "Record",
+    "read_record",
+    "read_records",
+    "record_path",
+    "sparse_process",
+]
 
+CELLS = "results/cells"  # where records are unless one says otherwise
 SPARSE = "sparse"  # in a metric's path: the sparse Gaussian process that was used
 PROCESSES = ("fitc", "vfe", "svgp")  # such as the paper's, nearest first
 FIELDS = ("id", "config", "seed", "metrics", "data", "seconds", "hardware", "versions")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from dagnn.experiments.figures import draw_curves, draw_figure, svg
-from dagnn.experiments.records import Record
+from dagnn.experiments.records import CELLS, Record
 from dagnn.experiments.views import EntryView, PlaceView, view_all
 from dagnn.experiments.wording import (
     NO_COMMAND,
@@ -47,12 +47,15 @@ details td { white-space: normal; text-align: left; }
 """
 
 
-def html_report(records: Sequence[Record]) -> str:
+def html_report(records: Sequence[Record], folder: str = CELLS) -> str:
     """All tables and figures, with training curves and how to make each run again.
 
     Args:
         records: See :func:`dagnn.experiments.records.read_records`.
+        folder: Where they are.
     """
+    option = escape(f"--results {folder}")
+    elsewhere = f" Add <code>{option}</code> to the commands." * (folder != CELLS)
     views = view_all(records)
     links = (f'<a href="#{_anchor(view)}">{escape(_short_title(view))}</a>' for view in views)
     sections = "\n".join(_section(view) for view in views)
@@ -70,7 +73,7 @@ def html_report(records: Sequence[Record]) -> str:
 <span class="paper">the paper's value</span>, mean ± standard deviation, and where they can be
 compared the difference in standard errors (se). Deviations are over runs, and of a single run there
 is none; for NA and BN, as in the paper, they are over ten fits of a Gaussian process to the latent
-space of one run. – is not measured yet.</p>
+space of one run. – is not measured yet.{elsewhere}</p>
 <nav>{" ".join(links)}</nav>
 {sections}
 </body>

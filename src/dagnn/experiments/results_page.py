@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dagnn.experiments.records import Record
+from dagnn.experiments.records import CELLS, Record
 from dagnn.experiments.views import EntryView, PlaceView, view_all
 from dagnn.experiments.wording import (
     NO_COMMAND,
@@ -28,15 +28,28 @@ where they can be compared the difference in standard errors (se). Deviations ar
 a single run there is none; for NA and BN, as in the paper, they are over ten fits of a Gaussian
 process to the latent space of one run. `–` is not measured yet.
 
+{origin}
+"""
+HERE = """\
 This page is made from the records in `results/cells` by `dagnn report --out RESULTS.md`; do not
 edit it. `dagnn report` makes the same as a page with pictures. The command of a table makes all of
-it as the preset says; those under *Runs* give the runs that stand there.
-"""
+it as the preset says; those under *Runs* give the runs that stand there."""
+ELSEWHERE = """\
+This page is made from the records in `{folder}` by `dagnn report`. The command of a table makes
+all of it as the preset says; those under *Runs* give the runs that stand there, if you add
+`--results {folder}`."""
 
 
-def results_page(records: Sequence[Record]) -> str:
-    """All tables and figures as Markdown; it follows from the records alone."""
-    return "\n".join([HEAD, *(_section(view) for view in view_all(records))])
+def results_page(records: Sequence[Record], folder: str = CELLS) -> str:
+    """All tables and figures as Markdown.
+
+    Args:
+        records: See :func:`dagnn.experiments.records.read_records`.
+        folder: Where they are.
+    """
+    origin = HERE if folder == CELLS else ELSEWHERE.format(folder=folder)
+    head = HEAD.format(origin=origin)
+    return "\n".join([head, *(_section(view) for view in view_all(records))])
 
 
 def _section(view: EntryView) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -62,7 +63,7 @@ class CodeRun:
                 "expected a model whose sizes follow from those of the batch for captured steps, "
                 f"got {self.encoder.model}, which drops nodes by what it learns; leave out captured"
             )
-        if self.learning_rate <= 0:
+        if not 0 < self.learning_rate < math.inf:
             raise ValueError(f"expected learning_rate > 0, got {self.learning_rate}")
         for name in ("train_limit", "valid_limit"):
             value = getattr(self, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -59,9 +60,10 @@ class FunctionNames:
 
 def predict_names(
     source: str | os.PathLike[str],
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | CodeTask | None = None,
     *,
     count: int = 5,
+    device: str = "auto",
 ) -> list[FunctionNames]:
     """Suggest names for all functions of some Python source code.
 
@@ -69,12 +71,14 @@ def predict_names(
     ``lambda``, which has no name, is only part of the function around it.
 
     Args:
-        source: The text of a module, or its file as a :class:`pathlib.Path`. It is parsed, never
-            executed.
+        source: The text of a module, or of functions that are indented alike, or a file as a
+            :class:`pathlib.Path`. It is parsed, never executed.
         checkpoint: Of a model trained with ``dagnn train tok``, or the folder of its run. By
             default that of the environment variable ``DAGNN_CHECKPOINT``, or else
-            ``runs/tok/dagnn/seed0/best.ckpt``.
+            ``runs/tok/dagnn/seed0/best.ckpt``. To read it once for many calls, give what
+            :func:`dagnn.tasks.code_training.load_task` returns.
         count: The number of names for each function.
+        device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
 
     Raises:
         SyntaxError: With line and column.
@@ -82,8 +86,11 @@ def predict_names(
         ValueError: If the text is the name of a file.
     """
     functions = _functions(source)
-    task = load_task(default_checkpoint(checkpoint))
-    return name(task, functions, count=count)
+    if isinstance(checkpoint, CodeTask):
+        task = checkpoint
+    else:
+        task = load_task(default_checkpoint(checkpoint))
+    return name(task, functions, count=count, device=device)
 
 
 def _functions(source: str | os.PathLike[str]) -> list[FunctionGraph]:
@@ -100,7 +107,9 @@ def _functions(source: str | os.PathLike[str]) -> list[FunctionGraph]:
         raise ValueError(
             f"expected Python source code, got the name of a file; give Path({source!r})"
         )
-    return functions_of(source)
+    source = source.removeprefix("\ufeff")  # as when a file is read
+    is_indented = source.lstrip("\r\n")[:1] in (" ", "\t")  # as a method that was copied
+    return functions_of(textwrap.dedent(source) if is_indented else source)
 
 
 def name(
@@ -111,6 +120,8 @@ def name(
         raise ValueError(f"expected a model trained on tok, got one trained on {task.kind}")
     tokens = task.vocabulary.tokens
     unknown, eos = len(tokens) - 2, len(tokens) - 1
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise TypeError(f"expected a whole number of names, got {count!r}")
     if not 1 <= count <= unknown:
         raise ValueError(f"expected 1 to {unknown} names for each function, got {count}")
 

@@ -210,7 +210,7 @@ def fit(
             display=Display(progress and is_first(), epochs),
         )
         is_there = from_first(last.exists)
-        state = read_checkpoint(last)["callbacks"]["Bookkeeper"] if is_there else None
+        state = _state_of(last) if is_there else None
         if state is not None:
             bookkeeper.load_state_dict(state)
         if bookkeeper.finished:
@@ -269,7 +269,7 @@ def accelerator(device: str) -> str:
     if device not in ("cpu", "cuda"):
         raise ValueError(f"expected device 'auto', 'cpu' or 'cuda', got {device!r}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("expected a CUDA device, but torch finds none; use device='cpu'")
+        raise ValueError("expected a CUDA device, but torch finds none; use the CPU")
     return device
 
 
@@ -342,8 +342,8 @@ def _check_longer(
         )
     if here < there:
         raise ValueError(
-            f"{folder} has {there} epochs and cannot be made shorter, to {here}; give "
-            f"epochs={there} to go on or to see it, or more"
+            f"the run in {folder} is one of {there} epochs and cannot be made shorter, to {here}; "
+            f"give {there} to go on or to see it, or more, or choose another folder"
         )
     last = folder / "last.ckpt"
     if last.exists() and read_checkpoint(last).get("lr_schedulers"):
@@ -361,6 +361,17 @@ def _differences(there: Any, here: Any, name: str = "") -> Iterator[tuple[str, A
             yield from _differences(there.get(key), here.get(key), inner)
     elif there != here:
         yield name, there, here
+
+
+def _state_of(last: Path) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = read_checkpoint(last)["callbacks"]["Bookkeeper"]
+    except (ValueError, KeyError) as error:
+        raise ValueError(
+            f"cannot go on: {error}. Remove {last} to train again from the first epoch (and keep "
+            "best.ckpt elsewhere, if you want it), or choose another folder"
+        ) from error
+    return state
 
 
 @contextmanager
