@@ -13,7 +13,15 @@ from torch import Tensor, nn
 from torch_geometric.nn import ASAPooling, GraphConv, SAGPooling, global_add_pool, global_mean_pool
 
 from dagnn.nn.kept_rows import KeptRowsNorm, normalize
-from dagnn.nn.mpnn_convs import NUM_KINDS, GATLayer, TwoWayEdges, make_conv, sum_messages, summand
+from dagnn.nn.mpnn_convs import (
+    NUM_KINDS,
+    GATLayer,
+    TwoWayEdges,
+    make_conv,
+    sum_messages,
+    summand,
+    without_autocast,
+)
 
 __all__ = ["GGNN", "MPNN", "PoolingMPNN"]
 
@@ -89,7 +97,7 @@ class MPNN(nn.Module):
         # Without autocast: sums grow with graphs, and batch normalization sets all others beside a
         # few large ones. In half precision little is left of how those differ, and the gradient of
         # all parameters is more error than gradient.
-        with torch.autocast(total.device.type, enabled=False):
+        with without_autocast(total):
             virtual: Tensor = self.virtual_mlps[layer](total[:-1] if has_filler else total)
         if has_filler:
             virtual = nn.functional.pad(virtual, (0, 0, 0, 1))  # a row of zeros
@@ -196,7 +204,7 @@ class PoolingMPNN(nn.Module):
             means.append(global_mean_pool(h, batch, batch_size))
             if i % 2 == 1 and i < len(self.convs) - 1:
                 # Sparse products, which merge nodes, are not there in bfloat16.
-                with torch.autocast(h.device.type, enabled=False):
+                with without_autocast(h):
                     h, edges, _, batch, *_ = self.pools[i // 2](h, edges, None, batch)
         out = self.lin(torch.cat(means, dim=-1)).relu()
         return nn.functional.dropout(out, self.dropout, self.training)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ __all__ = [
     "make_conv",
     "sum_messages",
     "summand",
+    "without_autocast",
 ]
 
 NUM_KINDS = 4  # of edges: two types, two directions
@@ -72,6 +74,13 @@ def summand(x: Tensor) -> Tensor:
     of their own type, and a sum of bfloat16 no longer feels terms of 1 from 256 on; the number of
     terms in a mean neither."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """In which operations on a tensor keep its type; some devices have no other way."""
+    kind = x.device.type
+    has_it = torch.amp.is_autocast_available(kind)
+    return torch.autocast(kind, enabled=False) if has_it else nullcontext()
 
 
 class EdgeMessages(nn.Module):

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.accelerators import CUDAAccelerator
 from lightning.pytorch.strategies import Strategy
 
-from dagnn.ops.float32 import float32_products
 from dagnn.training.bookkeeper import Bookkeeper, Plateau
 from dagnn.training.captured_step import CAPTURING
 from dagnn.training.checkpoints import AtomicCheckpointIO, load_weights, read_checkpoint
@@ -377,12 +377,17 @@ def _state_of(last: Path) -> dict[str, Any]:
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
     """Let products of float32 round their factors to TF32, for ``"tf32"``, or not."""
-    before = float32_products()
+    newer = torch.backends.cuda.matmul
+    try:
+        before = torch.get_float32_matmul_precision()
+        restore = partial(torch.set_float32_matmul_precision, before)
+    except RuntimeError:  # it was set by its newer name, which this question does not know
+        restore = partial(setattr, newer, "fp32_precision", newer.fp32_precision)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        restore()
 
 
 @contextmanager
