@@ -185,14 +185,14 @@ def test_another_gcn_is_timed_on_na(column: str, is_said: bool) -> None:
     assert any("ours is a convolution" in note for note in found) == is_said
 
 
-def test_runs_that_were_still_rising_are_named() -> None:
+def test_runs_that_were_best_at_the_end_are_named() -> None:
     cell = cell_at("table1", "GCN", "lp")
 
     def found(*best: int) -> list[str]:
         metrics = [{"test_accuracy": 0.9, "epochs": 8, "best_epoch": epoch} for epoch in best]
         records = [make_record(cell, of, seed=seed) for seed, of in enumerate(metrics)]
         view = view_entry("table1", "paper", records)
-        return [note for note in notes(view) if note.startswith("Still rising")]
+        return [note for note in notes(view) if note.startswith("Best in the last epoch")]
 
     (note,) = found(7, 3, 7)
     assert note.endswith(": GCN, lp (2 of 3).")

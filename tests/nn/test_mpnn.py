@@ -157,6 +157,17 @@ def test_virtual_nodes_of_small_graphs_beside_a_large_one_in_half_precision(seed
     assert (gradient(model, x, half=True) - exact).norm() < 0.1 * exact.norm()
 
 
+@pytest.mark.parametrize("kind", ["gin", "gat", "vn", "ggnn"])
+def test_models_of_half_precision(kind: str) -> None:
+    conv = "gin" if kind == "vn" else kind
+    model = GGNN(8, 2) if kind == "ggnn" else MPNN(8, 2, conv, virtual_node=kind == "vn")
+    x = torch.randn(N, 8)
+    exact = model.eval()(x, EDGES, TYPES, BATCH, G)
+    found = model.bfloat16()(x.bfloat16(), EDGES, TYPES, BATCH, G)
+    assert found.dtype == torch.bfloat16
+    assert torch.allclose(found.float(), exact, rtol=0.1, atol=0.1)
+
+
 @pytest.mark.parametrize("pool", ["sag", "asap"])
 @pytest.mark.filterwarnings("ignore:Sparse")
 def test_pooling_drops_a_fifth_of_the_nodes(pool: str) -> None:

@@ -26,6 +26,7 @@ def test_settings_by_their_first_name(setting: str) -> None:
 
 @pytest.mark.parametrize(("setting", "name"), [("ieee", "highest"), ("tf32", "high")])
 def test_settings_by_their_newer_name(setting: str, name: str) -> None:
+    torch.set_float32_matmul_precision("highest" if name == "high" else "high")
     torch.backends.cuda.matmul.fp32_precision = setting
     assert float32_products() == name
     with matmul_precision("32"):

@@ -297,20 +297,23 @@ def _train(
     from dagnn.tasks.code_protocol import LEARNING_RATES
     from dagnn.tasks.code_training import repeat, sweep
     from dagnn.tasks.simple_baselines import simple_baselines
-    from dagnn.training.processes import is_first, leave
+    from dagnn.training.fit import accelerator
+    from dagnn.training.processes import is_first, join, leave
 
     @lru_cache(maxsize=1)
     def load(edges: str, share: float) -> CodeDataset:
         return load_code_dataset(source, edges=edges, train_share=share)
 
-    functions = len(load(run.edges, run.train_share).train)
-    if fitting["progress"] and run.train_limit is not None and run.train_limit < functions:
-        words = f"training on {run.train_limit:,} of {functions:,} functions; see --train-limit"
-        messages.print(words, highlight=False)
     scores: dict[float, float | None] = {}
     if sweep_first:
         rate, scores = sweep(run, load, folder / "sweep", LEARNING_RATES, source=source, **fitting)
         run = replace(run, learning_rate=rate)
+    join(accelerator(fitting["device"]), fitting["devices"], fitting["num_nodes"])
+    functions = len(load(run.edges, run.train_share).train)
+    limited = run.train_limit is not None and run.train_limit < functions
+    if limited and fitting["progress"] and is_first():
+        words = f"training on {run.train_limit:,} of {functions:,} functions; see --train-limit"
+        messages.print(words, highlight=False)
     summary = repeat(run, load, folder, seeds, source=source, **fitting)
     if not is_first():
         leave()

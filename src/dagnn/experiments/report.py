@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from html import escape
 
@@ -54,7 +55,7 @@ def html_report(records: Sequence[Record], folder: str = CELLS) -> str:
         records: See :func:`dagnn.experiments.records.read_records`.
         folder: Where they are.
     """
-    option = escape(f"--results {folder}")
+    option = escape(f"--results {shlex.quote(folder)}")
     elsewhere = f" Add <code>{option}</code> to the commands." * (folder != CELLS)
     views = view_all(records)
     links = (f'<a href="#{_anchor(view)}">{escape(_short_title(view))}</a>' for view in views)

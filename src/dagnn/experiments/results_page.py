@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from dagnn.experiments.records import CELLS, Record
@@ -47,7 +48,7 @@ def results_page(records: Sequence[Record], folder: str = CELLS) -> str:
         records: See :func:`dagnn.experiments.records.read_records`.
         folder: Where they are.
     """
-    origin = HERE if folder == CELLS else ELSEWHERE.format(folder=folder)
+    origin = HERE if folder == CELLS else ELSEWHERE.format(folder=shlex.quote(folder))
     head = HEAD.format(origin=origin)
     return "\n".join([head, *(_section(view) for view in view_all(records))])
 

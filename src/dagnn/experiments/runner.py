@@ -97,9 +97,9 @@ def with_data(
 def run_cells(
     cells: Sequence[Cell], folder: str | os.PathLike[str], place: Workplace, jobs: int = 1
 ) -> Iterator[Outcome]:
-    """Settle cells, :obj:`jobs` at a time, if several in processes; outcomes come as cells end. On
-    a GPU, which several then share, the records say so, and cells
-    that measure time come one by one afterwards.
+    """Settle cells, :obj:`jobs` at a time, each in a process if there are several; outcomes come as
+    cells end. Records say whether cells shared a GPU; there, those that measure time come one by
+    one after all others.
 
     A process that dies takes its cell's unfinished work with it and nothing else: the cell is
     started again, from its last checkpoint, up to :data:`RESTARTS` times.

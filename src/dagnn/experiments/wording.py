@@ -115,9 +115,9 @@ def notes(view: EntryView) -> list[str]:
         for place in view.measured
         if place.changes
     ]
-    if view.entry.preset != "quick" and (rising := _still_rising(view)):
+    if view.entry.preset != "quick" and (rising := _best_at_the_end(view)):
         found.append(
-            "Still rising in the last epoch, so that more of them may give more (in brackets: in "
+            "Best in the last epoch, so that more of them may give more (in brackets: in "
             f"how many runs): {rising}."
         )
     if any(name.startswith("scoring.") for p in view.measured for name in p.changes):
@@ -128,7 +128,7 @@ def notes(view: EntryView) -> list[str]:
     return found
 
 
-def _still_rising(view: EntryView) -> str:
+def _best_at_the_end(view: EntryView) -> str:
     """The places in which the last epoch was the best, of some run."""
     found = []
     for place in view.measured:

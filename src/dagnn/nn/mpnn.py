@@ -87,11 +87,12 @@ class MPNN(nn.Module):
             if i < last:
                 h = h.relu()
                 if virtual is not None:
-                    total = global_add_pool(inputs.to(virtual.dtype), batch, batch_size) + virtual
+                    total = global_add_pool(summand(inputs), batch, batch_size)
+                    total = total.to(virtual.dtype) + virtual
                     virtual = self._update_virtual(i, total, has_filler)
             h = nn.functional.dropout(h, self.dropout, self.training)
         out: Tensor = global_mean_pool(summand(h), batch, batch_size)
-        return out
+        return out.to(h.dtype)
 
     def _update_virtual(self, layer: int, total: Tensor, has_filler: bool) -> Tensor:
         # Without autocast: sums grow with graphs, and batch normalization sets all others beside a
@@ -147,13 +148,14 @@ class GGNN(nn.Module):
         sender = edges.source * NUM_KINDS + edges.kind  # a row per node and kind
         h = x
         for _ in range(self.num_layers):
-            sent = summand(self.lin(h))  # its gradient is a sum, too
-            message = sent.view(-1, self.out_channels).index_select(0, sender)
-            h = self.cell(sum_messages(message, edges.target, h.size(0)), h)
+            sent = self.lin(h)
+            # Whose gradient is a sum, too.
+            message = summand(sent).view(-1, self.out_channels).index_select(0, sender)
+            h = self.cell(sum_messages(message, edges.target, h.size(0)).to(sent.dtype), h)
         joined = torch.cat([h, x], dim=-1)
         gated = self.gate(joined).sigmoid() * self.map(joined).tanh()
         out: Tensor = global_add_pool(summand(gated), batch, batch_size)
-        return out
+        return out.to(gated.dtype)
 
 
 class PoolingMPNN(nn.Module):

@@ -66,7 +66,7 @@ class TwoWayEdges(NamedTuple):
 def sum_messages(message: Tensor, target: Tensor, num_nodes: int) -> Tensor:
     """What each node receives. ``[N, C]`` from ``[2E, C]`` and ``[2E]``"""
     out: Tensor = scatter(summand(message), target, dim=0, dim_size=num_nodes, reduce="sum")
-    return out
+    return out.to(message.dtype)
 
 
 def summand(x: Tensor) -> Tensor:

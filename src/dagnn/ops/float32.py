@@ -14,10 +14,12 @@ def float32_products() -> str:
 
     It is of the whole process, and :func:`torch.compile` cannot trace it.
     """
+    if torch.backends.cuda.matmul.fp32_precision != "tf32":
+        return "highest"
     try:
         return torch.get_float32_matmul_precision()
-    except RuntimeError:  # it was set by names that are newer than this question
-        return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
+    except RuntimeError:  # it was set by the name above, which is newer than this question
+        return "high"
 
 
 def exact_bmm(a: Tensor, b: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -81,7 +82,7 @@ def predict_names(
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
 
     Raises:
-        SyntaxError: With line and column.
+        SyntaxError: With line and column; of indented text, the column from its margin on.
         TypeError: If the source is neither text nor a path.
         ValueError: If the text is the name of a file.
     """
@@ -120,8 +121,9 @@ def name(
         raise ValueError(f"expected a model trained on tok, got one trained on {task.kind}")
     tokens = task.vocabulary.tokens
     unknown, eos = len(tokens) - 2, len(tokens) - 1
-    if not isinstance(count, int) or isinstance(count, bool):
+    if isinstance(count, bool) or not hasattr(count, "__index__"):
         raise TypeError(f"expected a whole number of names, got {count!r}")
+    count = operator.index(count)
     if not 1 <= count <= unknown:
         raise ValueError(f"expected 1 to {unknown} names for each function, got {count}")
 

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -367,8 +366,9 @@ def _state_of(last: Path) -> dict[str, Any]:
     try:
         state: dict[str, Any] = read_checkpoint(last)["callbacks"]["Bookkeeper"]
     except (ValueError, KeyError) as error:
+        reason = f"{last} has no {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(
-            f"cannot go on: {error}. Remove {last} to train again from the first epoch (and keep "
+            f"cannot go on: {reason}. Remove {last} to train again from the first epoch (and keep "
             "best.ckpt elsewhere, if you want it), or choose another folder"
         ) from error
     return state
@@ -377,17 +377,19 @@ def _state_of(last: Path) -> dict[str, Any]:
 @contextmanager
 def matmul_precision(precision: str) -> Iterator[None]:
     """Let products of float32 round their factors to TF32, for ``"tf32"``, or not."""
-    newer = torch.backends.cuda.matmul
     try:
         before = torch.get_float32_matmul_precision()
-        restore = partial(torch.set_float32_matmul_precision, before)
     except RuntimeError:  # it was set by its newer name, which this question does not know
-        restore = partial(setattr, newer, "fp32_precision", newer.fp32_precision)
+        before = "highest"
+    newer = torch.backends.cuda.matmul
+    name = newer.fp32_precision
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
         yield
     finally:
-        restore()
+        torch.set_float32_matmul_precision(before)
+        if newer.fp32_precision != name:
+            newer.fp32_precision = name
 
 
 @contextmanager
