@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +72,25 @@ def test_errors_of_the_system_are_told_in_words(tmp_path: Path) -> None:
     assert result.returncode == 2
     words = "dagnn: error: cannot read or write /nowhere/x: No such file or directory"
     assert result.stderr.splitlines()[-1] == words
+
+
+def test_letters_that_a_terminal_does_not_have() -> None:
+    script = """
+import sys
+from dagnn.cli.app import app, main
+
+@app.command()
+def shout() -> None:
+    print("d\u00e9j\u00e0_vu")
+
+sys.argv = ["dagnn", "shout"]
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("d\\xe9j\\xe0_vu\n", 0)
