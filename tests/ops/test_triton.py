@@ -185,7 +185,8 @@ def test_few_units_are_exact(
     """Where errors of one unit are not made up for by others. Of PyTorch's products, those with
     float32 are TF32's where it may take that."""
     if INTERPRETED:
-        monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+        for module in ("dagnn.ops.float32", "dagnn.ops.triton"):
+            monkeypatch.setattr(f"{module}.float32_products", lambda: "high")
         for owner, name in ((torch, "bmm"), (Tensor, "baddbmm_")):
             monkeypatch.setattr(owner, name, _like_tf32(getattr(owner, name)))
     model = on_device(make_model(aggregator, cell, hidden, num_layers=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -297,8 +298,7 @@ def _train(
     from dagnn.tasks.code_protocol import LEARNING_RATES
     from dagnn.tasks.code_training import repeat, sweep
     from dagnn.tasks.simple_baselines import simple_baselines
-    from dagnn.training.fit import accelerator
-    from dagnn.training.processes import is_first, join, leave
+    from dagnn.training.processes import is_first, leave
 
     @lru_cache(maxsize=1)
     def load(edges: str, share: float) -> CodeDataset:
@@ -308,10 +308,10 @@ def _train(
     if sweep_first:
         rate, scores = sweep(run, load, folder / "sweep", LEARNING_RATES, source=source, **fitting)
         run = replace(run, learning_rate=rate)
-    join(accelerator(fitting["device"]), fitting["devices"], fitting["num_nodes"])
     functions = len(load(run.edges, run.train_share).train)
     limited = run.train_limit is not None and run.train_limit < functions
-    if limited and fitting["progress"] and is_first():
+    speaks = os.environ.get("LOCAL_RANK", "0") == "0"  # processes are joined later
+    if limited and fitting["progress"] and speaks:
         words = f"training on {run.train_limit:,} of {functions:,} functions; see --train-limit"
         messages.print(words, highlight=False)
     summary = repeat(run, load, folder, seeds, source=source, **fitting)
