@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from typing import Annotated
 
 import typer
 
 from dagnn import __version__
-from dagnn.cli.console import complain
+from dagnn.cli.console import complain, speaks
 
 __all__ = ["app", "main"]
 
@@ -63,7 +62,7 @@ def main() -> None:
         # Of an interruption inside a command, typer makes an exit with this status, in silence.
         if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
             raise
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one speaks
+        if speaks():
             command = " ".join(sys.argv[1:3])
             goes_on = "; the same command goes on from what was kept, if anything"
             print(f"dagnn: interrupted{goes_on * command.startswith(RESUMABLE)}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["complain", "counted", "messages", "print_json", "print_table", "results"]
+__all__ = ["complain", "counted", "messages", "print_json", "print_table", "results", "speaks"]
 
 results = Console(soft_wrap=True)
 messages = Console(stderr=True)
@@ -21,6 +22,11 @@ messages = Console(stderr=True)
 def complain(text: str) -> None:
     """Print an error, as one paragraph on stderr."""
     print(f"dagnn: error: {text}", file=sys.stderr)
+
+
+def speaks() -> bool:
+    """Whether this process is the one of several that prints, also before they are joined."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def counted(number: int, noun: str) -> str:

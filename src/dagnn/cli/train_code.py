@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,7 @@ from dagnn.cli.choices import (
     Preset,
     QuietOption,
 )
-from dagnn.cli.console import messages, print_json, results
+from dagnn.cli.console import messages, print_json, results, speaks
 from dagnn.cli.given_paths import find_corpus
 from dagnn.cli.model_options import check_options
 from dagnn.graph.files import check_folder
@@ -310,8 +309,7 @@ def _train(
         run = replace(run, learning_rate=rate)
     functions = len(load(run.edges, run.train_share).train)
     limited = run.train_limit is not None and run.train_limit < functions
-    speaks = os.environ.get("LOCAL_RANK", "0") == "0"  # processes are joined later
-    if limited and fitting["progress"] and speaks:
+    if limited and fitting["progress"] and speaks():
         words = f"training on {run.train_limit:,} of {functions:,} functions; see --train-limit"
         messages.print(words, highlight=False)
     summary = repeat(run, load, folder, seeds, source=source, **fitting)

@@ -209,7 +209,7 @@ def fit(
             display=Display(progress and is_first(), epochs),
         )
         is_there = from_first(last.exists)
-        state = _state_of(last) if is_there else None
+        state = _read_last(last)["callbacks"]["Bookkeeper"] if is_there else None
         if state is not None:
             bookkeeper.load_state_dict(state)
         if bookkeeper.finished:
@@ -345,7 +345,7 @@ def _check_longer(
             f"give {there} to go on or to see it, or more, or choose another folder"
         )
     last = folder / "last.ckpt"
-    if last.exists() and read_checkpoint(last).get("lr_schedulers"):
+    if last.exists() and _read_last(last).get("lr_schedulers"):
         raise ValueError(
             f"expected {there} epochs, as in {folder}, got {here}: its module has a scheduler of "
             "its own, which may depend on their number. Choose another folder, or remove this one"
@@ -362,16 +362,15 @@ def _differences(there: Any, here: Any, name: str = "") -> Iterator[tuple[str, A
         yield name, there, here
 
 
-def _state_of(last: Path) -> dict[str, Any]:
+def _read_last(path: Path) -> dict[str, Any]:
+    """The checkpoint to go on from, or an error that says what to do without it."""
     try:
-        state: dict[str, Any] = read_checkpoint(last)["callbacks"]["Bookkeeper"]
-    except (ValueError, KeyError) as error:
-        reason = f"{last} has no {error}" if isinstance(error, KeyError) else str(error)
+        return read_checkpoint(path)
+    except ValueError as error:
         raise ValueError(
-            f"cannot go on: {reason}. Remove {last} to train again from the first epoch (and keep "
+            f"cannot go on: {error}. Remove {path} to train again from the first epoch (and keep "
             "best.ckpt elsewhere, if you want it), or choose another folder"
         ) from error
-    return state
 
 
 @contextmanager
