@@ -205,14 +205,14 @@ def poisoned_buffers() -> Iterator[None]:
 @contextmanager
 def products_in(precision: str, device: str) -> Iterator[None]:
     """PyTorch's own settings; they say nothing about the CPU, where the interpreter is told."""
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     if device == "cpu":
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, torch.autocast("cpu", half, half is not None):
             patch.setattr("dagnn.nn.fused.product_precision", lambda _: precision)
             yield
         return
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     try:
         with torch.autocast(device, half, enabled=half is not None):
             yield

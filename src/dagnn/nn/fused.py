@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from dagnn.graph.schedule import LevelSchedule
 from dagnn.nn.aggregators import Attention, GatedSum
 from dagnn.nn.cells import LinearCell
-from dagnn.ops.float32 import exact_bmm
+from dagnn.ops.float32 import float64_bmm
 from dagnn.ops.recurrence import FEW_UNITS, product_precision, stack_states
 from dagnn.ops.stack import AGGREGATOR_PARAMETERS, CELL_PARAMETERS
 
@@ -114,7 +114,7 @@ def _edge_scores(
         weight = _products([a.edge_projection.weight.mT for a in aggregators], w3).view(shape)
         # Features may be many: a product, in the precision that was asked for if not exact.
         features = _by_slot(edge_attr, schedule).to(weight.dtype)
-        product = (exact_bmm if exact else torch.bmm)(weight.squeeze(2), features.mT)
+        product = (float64_bmm if exact else torch.bmm)(weight.squeeze(2), features.mT)
         scores = product if scores is None else scores + product
     assert scores is not None
     return list(scores.transpose(0, 1).contiguous().unbind())

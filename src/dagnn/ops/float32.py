@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["exact_bmm", "float32_products"]
+__all__ = ["exact_bmm", "float32_products", "float64_bmm"]
 
 
 @torch.compiler.assume_constant_result
@@ -24,6 +24,10 @@ def float32_products() -> str:
 
 def exact_bmm(a: Tensor, b: Tensor) -> Tensor:
     """A batched product of float32 with all its bits, also where PyTorch may take TF32."""
-    if float32_products() == "highest":
-        return torch.bmm(a, b)
+    return torch.bmm(a, b) if float32_products() == "highest" else float64_bmm(a, b)
+
+
+def float64_bmm(a: Tensor, b: Tensor) -> Tensor:
+    """Likewise, and with an exact gradient also where the backward pass runs under autocast, which
+    leaves float64 alone."""
     return torch.bmm(a.double(), b.double()).float()
