@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -153,6 +154,23 @@ def test_runs_that_come_first() -> None:
     assert place is not None
     assert (place.records, place.changes) == ((asked,), {"epochs": 2})
     assert place_at("table1", "DAGNN", "lp", [planned, asked]).records == (planned,)
+
+
+def test_of_several_rates_the_validation_split_says_which() -> None:
+    """Not the order in which they were run, and not the test split."""
+    cell = cell_at("table1", "D-VAE", "tok-15").trained_with({"epochs": 8})
+    scores = {1e-3: (0.12, 0.08), 5e-4: (0.11, 0.09), 2e-3: (0.10, 0.10)}
+    rates = {
+        rate: make_record(
+            cell.trained_with({"learning_rate": rate}), {"valid_f1": valid, "test_f1": test}
+        )
+        for rate, (valid, test) in scores.items()
+    }
+    for order in permutations(rates.values()):
+        assert place_at("table1", "D-VAE", "tok-15", list(order)).records == (rates[1e-3],)
+    again = make_record(rates[5e-4].cell, {"valid_f1": 0.11, "test_f1": 0.09}, seed=1)
+    both = (rates[5e-4], again)  # most seeds come before
+    assert place_at("table1", "D-VAE", "tok-15", [*rates.values(), again]).records == both
 
 
 def test_data_sets_are_not_mixed() -> None:

@@ -173,7 +173,8 @@ def view_entry(
     Args:
         name, preset: See :func:`dagnn.experiments.registry.make_entry`.
         records: What there is. Where several belong to a place, those as planned come first, then
-            those with most seeds, then the latest.
+            those with most seeds, then those that are best on the validation split (by which a
+            learning rate is chosen, too), then the latest.
         first: Ids of runs that come before all of these.
     """
     rates = best_rates(((r.cell, r.metrics) for r in records), preset)
@@ -227,14 +228,23 @@ def _records_at(place: Place, records: Iterable[Record], first: Collection[str])
             kind = [cell.config, record.content["data"], record.device if is_time else ""]
             groups.setdefault(json.dumps(kind, sort_keys=True), []).append(record)
 
-    def merit(group: list[Record]) -> tuple[bool, bool, int, str, str]:
+    def merit(group: list[Record]) -> tuple[bool, bool, int, float, str, str]:
         is_first = any(record.cell.id in first for record in group)
         as_planned = group[0].cell.config == place.cell.config
         latest = max(str(record.content.get("finished")) for record in group)
-        return is_first, as_planned, len(group), latest, group[0].cell.id
+        return is_first, as_planned, len(group), _validated(group, place), latest, group[0].cell.id
 
     best = max(groups.values(), key=merit) if groups else []
     return sorted(best, key=lambda record: record.cell.seed)
+
+
+def _validated(group: list[Record], place: Place) -> float:
+    """The mean score on the validation split of what is reported on the test split."""
+    split, _, score = place.metric.partition("_")
+    if split != "test":
+        return 0.0
+    values = [record.metric(f"valid_{score}") for record in group]
+    return statistics.fmean(v if isinstance(v, float) else 0.0 for v in values)
 
 
 def _changes(place: Place, run: Record) -> dict[str, Any]:
