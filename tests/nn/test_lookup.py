@@ -1,5 +1,7 @@
 """Looking up rows: as PyTorch's embedding, with a gradient that is summed in one order."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
@@ -29,6 +31,21 @@ def test_values_and_gradients_are_those_of_an_embedding(
         (out * slope.to(device)).sum().backward()
         assert torch.equal(out.cpu(), weight[index])
         assert_close(table.grad.cpu(), oracle.weight.grad.float())
+
+
+def test_threads_leave_the_mode_of_the_process() -> None:
+    """What one of them finds while another is at work must not stay."""
+    before = torch.get_deterministic_debug_mode()
+    index = torch.arange(20_000) % 5
+
+    def work(_: int) -> None:
+        table = torch.ones(5, 8, requires_grad=True)
+        for _ in range(20):
+            lookup(table, index).sum().backward()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert torch.get_deterministic_debug_mode() == before
 
 
 def test_derivatives() -> None:

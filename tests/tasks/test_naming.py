@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,25 @@ def test_order_and_batches_do_not_matter(checkpoint: Path, monkeypatch: pytest.M
     assert at_once.shape == (9, 16)
     again = naming.name(task, functions, device="cpu")
     assert [f.suggestions[0].name for f in again] == [f.suggestions[0].name for f in named]
+
+
+def test_overlapping_calls_leave_the_number_of_threads(checkpoint: Path) -> None:
+    """It is of the process, too: a thread that begins meanwhile sees that of the one inside."""
+    task, functions = load_task(checkpoint), functions_of(SOURCE)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first = naming._results(task, functions, "cpu", task.encoder)
+        next(first)  # inside
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(naming.embed, task, functions, device="cpu").result()
+            first.close()
+            assert pool.submit(torch.get_num_threads).result() == 2
+        assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_syntax_error_has_line_and_column(checkpoint: Path) -> None:

@@ -8,6 +8,7 @@ and in every weight after some. To ask for them in all of a run would slow down 
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 __all__ = ["Lookup", "lookup"]
+
+_MODE = threading.Lock()  # deterministic algorithms are a setting of the process
 
 
 class Lookup(nn.Embedding):
@@ -51,10 +54,11 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
-        before = torch.get_deterministic_debug_mode()
-        torch.set_deterministic_debug_mode(max(before, 1))  # 1: warn of what has no such algorithm
-        try:
-            out = torch.ops.aten.embedding_dense_backward(grad, index, ctx.num_rows, -1, False)
-        finally:
-            torch.set_deterministic_debug_mode(before)
+        with _MODE:
+            before = torch.get_deterministic_debug_mode()
+            torch.set_deterministic_debug_mode(max(before, 1))  # 1: warn where there is no such way
+            try:
+                out = torch.ops.aten.embedding_dense_backward(grad, index, ctx.num_rows, -1, False)
+            finally:
+                torch.set_deterministic_debug_mode(before)
         return out, None

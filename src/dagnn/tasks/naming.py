@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import textwrap
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -155,6 +156,33 @@ def embed(task: CodeTask, functions: Sequence[FunctionGraph], *, device: str = "
     return out
 
 
+class _SingleThreads:
+    """While inside, torch works in each thread alone. That is a setting of the process as well as
+    of a thread, and several may be inside: the first one knows what it was."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before = 1
+
+    def __enter__(self) -> int:
+        """The number of threads there were."""
+        with self._lock:
+            if self._inside == 0:
+                self._before = torch.get_num_threads()
+            self._inside += 1
+            torch.set_num_threads(1)
+            return self._before
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            torch.set_num_threads(self._before)
+
+
+_SINGLE = _SingleThreads()
+
+
 def _results(
     task: CodeTask,
     functions: Sequence[FunctionGraph],
@@ -169,22 +197,16 @@ def _results(
     """
     where = choose_device(device)
     task.to(where).eval()
-    threads = torch.get_num_threads()
-    workers = threads if where.type == "cpu" else 1
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(workers) as pool:
-            for start in range(0, len(functions), CHUNK):
-                graphs = graphs_of(functions[start : start + CHUNK], task.vocabulary, task.edges)
-                order = torch.argsort(graphs.depths, stable=True).tolist()
-                chunks = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
+    with _SINGLE as threads, ThreadPoolExecutor(threads if where.type == "cpu" else 1) as pool:
+        for start in range(0, len(functions), CHUNK):
+            graphs = graphs_of(functions[start : start + CHUNK], task.vocabulary, task.edges)
+            order = torch.argsort(graphs.depths, stable=True).tolist()
+            chunks = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
 
-                def run(chunk: list[int], graphs: FlatGraphs = graphs) -> Result:
-                    schedule = task.encoder.is_recurrent
-                    with torch.inference_mode():
-                        return work(graphs.batch(chunk, schedule=schedule, device=where))
+            def run(chunk: list[int], graphs: FlatGraphs = graphs) -> Result:
+                schedule = task.encoder.is_recurrent
+                with torch.inference_mode():
+                    return work(graphs.batch(chunk, schedule=schedule, device=where))
 
-                for chunk, result in zip(chunks, pool.map(run, chunks), strict=True):
-                    yield [start + place for place in chunk], result
-    finally:
-        torch.set_num_threads(threads)
+            for chunk, result in zip(chunks, pool.map(run, chunks), strict=True):
+                yield [start + place for place in chunk], result
