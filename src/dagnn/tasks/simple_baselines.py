@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dagnn.datasets.code_vocabulary import CodeVocabulary, sub_tokens
+from dagnn.datasets.functions import MASK
 from dagnn.graph.flat import FlatGraphs
 from dagnn.tasks.metrics import graph_of_rows, token_f1
 
@@ -82,9 +83,12 @@ def majority_in_valid(valid: FlatGraphs, test: FlatGraphs) -> float:
 
 
 def _words_of_attributes(vocabulary: CodeVocabulary) -> tuple[np.ndarray, np.ndarray]:
-    """Of each attribute the words that are tokens, as pointers and tokens; the last two, of an
-    unknown attribute and of none, have no words."""
-    known = [vocabulary.token_ids(sub_tokens(word)) for word in vocabulary.attributes[:-2]]
+    """Of each attribute the words that are tokens, as pointers and tokens; a masked name, and the
+    last two, an unknown attribute and none, have no words."""
+    known = [
+        [] if word == MASK else vocabulary.token_ids(sub_tokens(word))
+        for word in vocabulary.attributes[:-2]
+    ]
     tokens = [[i for i in ids if i >= 0] for ids in known] + [[], []]
     pointer = np.cumsum([0, *map(len, tokens)])
     return pointer, np.array([i for ids in tokens for i in ids], dtype=np.int64)
