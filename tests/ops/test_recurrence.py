@@ -45,20 +45,32 @@ def arguments(data: Data) -> tuple[Tensor, Tensor, Tensor]:
 
 def test_auto_takes_the_best_available() -> None:
     for dtype in (torch.float32, torch.float64):
-        assert choose_backend("auto", FUSED, CPU, dtype) == "cpu"
-    assert choose_backend("auto", FUSED, CPU, torch.float16) == "reference"
-    assert choose_backend("auto", None, CPU, torch.float32) == "reference"
-    assert choose_backend("reference", FUSED, CPU, torch.float32) == "reference"
+        assert choose_backend("auto", FUSED, CPU, dtype, 8) == "cpu"
+    assert choose_backend("auto", FUSED, CPU, torch.float16, 8) == "reference"
+    assert choose_backend("auto", None, CPU, torch.float32, 8) == "reference"
+    assert choose_backend("reference", FUSED, CPU, torch.float32, 8) == "reference"
 
 
 def test_a_backend_by_name_is_used_or_refused() -> None:
-    assert choose_backend("cpu", FUSED, CPU, torch.float32) == "cpu"
+    assert choose_backend("cpu", FUSED, CPU, torch.float32, 8) == "cpu"
     with pytest.raises(ValueError, match="cannot run this: expected float32 or float64"):
-        choose_backend("cpu", FUSED, CPU, torch.float16)
+        choose_backend("cpu", FUSED, CPU, torch.float16, 8)
     with pytest.raises(ValueError, match="expected tensors on the CPU, got cuda"):
-        choose_backend("cpu", FUSED, torch.device("cuda"), torch.float32)
+        choose_backend("cpu", FUSED, torch.device("cuda"), torch.float32, 8)
     with pytest.raises(ValueError, match="backend='triton' cannot run this"):
-        choose_backend("triton", FUSED, CPU, torch.float64)
+        choose_backend("triton", FUSED, CPU, torch.float64, 8)
+
+
+def test_gated_sums_too_wide_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="Triton comes with PyTorch's builds for Linux")
+    gpu, gated = torch.device("cuda"), ("gated_sum", "gru")
+    assert choose_backend("auto", gated, gpu, torch.float32, 512) == "triton"
+    assert choose_backend("auto", gated, gpu, torch.float32, 600) == "reference"
+    assert choose_backend("auto", FUSED, gpu, torch.float32, 600) == "triton"
+    with pytest.raises(ValueError, match="shared memory in fp32, got 600; use backend='reference'"):
+        choose_backend("triton", gated, gpu, torch.float32, 600)
+    monkeypatch.setattr("dagnn.ops.recurrence.product_precision", lambda _: "bf16")
+    assert choose_backend("auto", gated, gpu, torch.float32, 600) == "triton"
 
 
 def test_unknown_backends_are_refused() -> None:

@@ -80,7 +80,7 @@ def examine(data: Path | None = None) -> dict[str, Any]:
             "cuda": torch.version.cuda,
         },
         "backends": {
-            kind: choose_backend("auto", attention, torch.device(kind), torch.float32)
+            kind: choose_backend("auto", attention, torch.device(kind), torch.float32, hidden=300)
             for kind in kinds
         },
         "data": {name: _data(name, data) for name in DATA},

@@ -284,7 +284,8 @@ class DAGNN(nn.Module):
 
     def _backend(self, graph: GraphInput) -> str:
         dtype = self._parameter.dtype  # under autocast, features may have another
-        return choose_backend(self.backend, self._fused_kind, graph.x.device, dtype)
+        hidden = self.hidden_channels
+        return choose_backend(self.backend, self._fused_kind, graph.x.device, dtype, hidden)
 
     def _states(self, graph: GraphInput, backend: str) -> list[Tensor]:
         """States of layers 1 to L, level-major, directions stacked. ``[S, N, H]`` each"""

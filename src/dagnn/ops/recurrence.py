@@ -55,20 +55,24 @@ def choose_backend(
     kind: tuple[str, str] | None,
     device: torch.device,
     dtype: torch.dtype,
+    hidden: int,
 ) -> str:
-    """The backend that runs: the one asked for by name, or refused; or the best available."""
+    """The backend that runs states of so many units: the one asked for by name, or refused; or the
+    best available."""
     if backend == "reference" or kind is None:
         return "reference"
-    refusal = {"cpu": _why_not_cpu, "triton": _why_not_triton}
+
+    def why_not(candidate: str) -> str | None:
+        if candidate == "cpu":
+            return _why_not_cpu(device, dtype)
+        return _why_not_triton(device, dtype) or _too_wide_for_triton(kind[0], hidden, device)
+
     if backend != "auto":
-        reason = refusal[backend](device, dtype)
+        reason = why_not(backend)
         if reason is not None:
             raise ValueError(f"backend={backend!r} cannot run this: {reason}")
         return backend
-    for candidate in ("cpu", "triton"):
-        if refusal[candidate](device, dtype) is None:
-            return candidate
-    return "reference"
+    return next((each for each in ("cpu", "triton") if why_not(each) is None), "reference")
 
 
 def _why_not_cpu(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -90,6 +94,26 @@ def _why_not_triton(device: torch.device, dtype: torch.dtype) -> str | None:
             "Python starts to run the kernels in Triton's interpreter"
         )
     return None
+
+
+def _too_wide_for_triton(aggregator: str, hidden: int, device: torch.device) -> str | None:
+    """What a gated sum needs of shared memory is known beforehand; an attention, which needs less,
+    is tried."""
+    precision = "fp32" if hidden <= FEW_UNITS else product_precision(device)
+    if aggregator != "gated_sum" or _gated_sum_fits(hidden, precision):
+        return None
+    return (
+        f"expected gated sums of a size that fits a GPU's shared memory in {precision}, got "
+        f"{hidden}; use backend='reference' or 'auto', or a lower precision"
+    )
+
+
+@torch.compiler.assume_constant_result
+def _gated_sum_fits(hidden: int, precision: str) -> bool:
+    from dagnn.ops.triton.launch import candidates, level_precision
+
+    level = level_precision(precision, hidden, bounded=True)
+    return any(True for _ in candidates(hidden, level, phases=2))
 
 
 def _interpreting() -> bool:
