@@ -15,13 +15,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from dagnn.datasets.code_dataset import CodeDataset
 from dagnn.graph import sampler
 from dagnn.tasks import code_training
 from dagnn.tasks.code_encoders import DYNAMIC, MODELS, RECURRENT, EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun, preset
 from dagnn.tasks.code_training import evaluate, load_task, repeat, sweep, train_code
 from dagnn.tasks.token_prediction import TokenPrediction
-from dagnn.training import read_checkpoint, training_step
+from dagnn.training import origins_of, read_checkpoint, training_step
 from tests.tasks.small_code import dataset, vocabulary
 from tests.training.toy import kill_at
 
@@ -33,6 +34,10 @@ def small_run(task: str = "tok", model: str = "dagnn", **options: Any) -> CodeRu
     encoder = replace(run.encoder, channels=16)
     settings = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, **options}
     return replace(run, encoder=encoder, **settings)
+
+
+def load_share(edges: str, share: float) -> CodeDataset:
+    return replace(dataset(edges), train_share=share)
 
 
 @pytest.mark.parametrize(("task", "metric"), [("tok", "f1"), ("lp", "accuracy")])
@@ -58,6 +63,27 @@ def test_a_run_and_its_record(task: str, metric: str, tmp_path: Path) -> None:
 
     again = train_code(run, data, tmp_path, **QUIET)
     assert again["metrics"] == record["metrics"]
+
+
+def test_a_finished_run_keeps_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks at it later, with another version on another machine, has not made it."""
+    run = small_run("lp", "gcn", epochs=1)
+    record = train_code(run, dataset("ast"), tmp_path, **QUIET)
+    text = (tmp_path / "record.json").read_text()
+    assert "earlier" not in record
+    monkeypatch.setattr("dagnn.training.record._hardware", lambda: {"machine": "another"})
+    assert train_code(run, dataset("ast"), tmp_path, **QUIET) == json.loads(text)
+    assert (tmp_path / "record.json").read_text() == text
+
+    (tmp_path / "record.json").unlink()  # as if it had been killed before it wrote it
+    again = train_code(run, dataset("ast"), tmp_path, **QUIET)
+    first = {name: record[name] for name in ("commit", "versions", "hardware")}
+    assert again["metrics"] == record["metrics"]
+    assert again["hardware"] == {"machine": "another"}  # where the test split was evaluated
+    assert again["earlier"] == [first]
+
+    longer = train_code(replace(run, epochs=2), dataset("ast"), tmp_path, **QUIET)
+    assert origins_of(longer) == [first, {**first, "hardware": {"machine": "another"}}]
 
 
 def test_the_time_of_epochs_beside_others_is_not_told(tmp_path: Path) -> None:
@@ -131,9 +157,9 @@ def test_several_seeds(tmp_path: Path) -> None:
 def test_sweep_takes_the_best_rate_on_a_subset(tmp_path: Path) -> None:
     asked = []
 
-    def load(edges: str, share: float) -> Any:
+    def load(edges: str, share: float) -> CodeDataset:
         asked.append((edges, share))
-        return dataset(edges)
+        return load_share(edges, share)
 
     best, scores = sweep(small_run(epochs=3), load, tmp_path, [1e-6, 1e-2], **QUIET)
     assert asked == [("full", 0.15)]
@@ -164,6 +190,8 @@ def test_bad_settings(tmp_path: Path) -> None:
         CodeRun("tok", learning_rate=0.0)
     with pytest.raises(ValueError, match="edges='full', got 'ast'"):
         train_code(small_run(), dataset("ast"), tmp_path, **QUIET)
+    with pytest.raises(ValueError, match=r"train_share=0\.15, got 1\.0"):
+        train_code(replace(small_run(), train_share=0.15), dataset(), tmp_path, **QUIET)
     with pytest.raises(ValueError, match="settings of"):
         EncoderConfig.from_dict({"width": 3})
     torch.save({"state_dict": {}}, tmp_path / "other.ckpt")
@@ -265,11 +293,11 @@ def test_padded_steps_of_message_passing(
 
 def test_a_sweep_goes_on_where_a_rate_diverges(tmp_path: Path) -> None:
     run = small_run(epochs=1)
-    best, scores = sweep(run, lambda *_: dataset(), tmp_path, [1e30, 0.01], **QUIET)
+    best, scores = sweep(run, load_share, tmp_path, [1e30, 0.01], **QUIET)
     assert best == 0.01
     assert scores[1e30] is None
     with pytest.raises(ValueError, match="expected a learning rate that does not diverge"):
-        sweep(run, lambda *_: dataset(), tmp_path / "all", [1e30], **QUIET)
+        sweep(run, load_share, tmp_path / "all", [1e30], **QUIET)
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

@@ -495,6 +495,10 @@ def test_manual_optimization(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"epochs": 0}, "epochs >= 1"),
+        ({"patience": 0}, "patience >= 1"),
+        ({"checkpoint_every_steps": 0}, "checkpoint_every_steps >= 1"),
+        ({"clip": -0.25}, "clip > 0"),
+        ({"clip": 0.0}, "clip > 0"),
         ({"mode": "best"}, "mode 'min' or 'max'"),
         ({"precision": "16"}, "precision 32, tf32, bf16"),
         ({"device": "tpu"}, "device 'auto', 'cpu' or 'cuda'"),

@@ -184,7 +184,14 @@ def train_regressor(
         "epochs": len(result.history),
         "best_epoch": result.best["epoch"],
     }
-    record = run_record(config, metrics, seed=seed, seconds=result.seconds, data=config["data"])
+    record = run_record(
+        config,
+        metrics,
+        seed=seed,
+        seconds=result.seconds,
+        data=config["data"],
+        origins=result.origins,
+    )
     write_json(Path(folder) / "record.json", record)
     return record
 

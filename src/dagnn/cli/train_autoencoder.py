@@ -292,7 +292,14 @@ def _train(
             trained.eval(), config.task, train_graphs, test_graphs, seed=config.seed
         )
         metrics.update(quality._asdict())
-    record = run_record(asdict(config), metrics, seed=config.seed, seconds=run.seconds, data=data)
+    record = run_record(
+        asdict(config),
+        metrics,
+        seed=config.seed,
+        seconds=run.seconds,
+        data=data,
+        origins=run.origins,
+    )
     record["checkpoint"] = str(run.last_checkpoint)
     write_json(folder / "record.json", record)
     if as_json:

@@ -44,6 +44,7 @@ class CodeDataset:
     vocabulary: CodeVocabulary
     edges: str
     fingerprint: str  # sha256 of what was read
+    train_share: float = 1.0  # of the training split that was taken
 
 
 def load_code_dataset(
@@ -88,6 +89,7 @@ def load_code_dataset(
         vocabulary,
         edges,
         fingerprint,
+        train_share,
     )
 
 

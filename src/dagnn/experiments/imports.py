@@ -86,6 +86,7 @@ def _content(path: Path) -> Record | None:
         "metrics": metrics,
         "data": {"name": cell.data, "sha256": sha256},
         **{name: run[name] for name in ENVIRONMENT},
+        **({"earlier": run["earlier"]} if "earlier" in run else {}),
         **({"shared": True} if run.get("shared") else {}),
         # A run that was made longer, but not to its new end, has more.
         "history": read_history(path.parent)[: metrics.get("epochs")],

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun
 from dagnn.tasks.code_training import choose_device, train_code
 from dagnn.tasks.simple_baselines import simple_baselines
-from dagnn.training import median_time, run_record, write_json
+from dagnn.training import median_time, origins_of, run_record, write_json
 
 __all__ = ["MARK", "Workplace", "bind", "read_history", "run_cell"]
 
@@ -65,6 +65,7 @@ class Result:
     fingerprint: str
     history: list[dict[str, Any]] | None = None
     network: str | None = None  # JSON of a Bayesian network
+    origins: list[dict[str, Any]] = field(default_factory=list)  # of its training
 
 
 def bind(cell: Cell, data: str | os.PathLike[str]) -> Cell:
@@ -96,6 +97,7 @@ def run_cell(cell: Cell, place: Workplace) -> dict[str, Any]:
         seed=cell.seed,
         seconds=sum(row["seconds"] for row in earlier) + time.perf_counter() - start,
         data={"name": cell.data, "sha256": result.fingerprint},
+        origins=result.origins,
     )
     record = {"id": cell.id, **record}
     if place.shared or any(row.get("shared") for row in earlier):
@@ -151,7 +153,9 @@ def _run_code(cell: Cell, path: Path, place: Workplace) -> Result:
         progress=place.progress,
         shared=place.shared,
     )
-    return Result(record["metrics"], data.fingerprint, read_history(folder))
+    return Result(
+        record["metrics"], data.fingerprint, read_history(folder), origins=origins_of(record)
+    )
 
 
 def _folder(cell: Cell, place: Workplace) -> Path:
@@ -211,7 +215,7 @@ def _run_autoencoder(cell: Cell, path: Path, place: Workplace) -> Result:
         stream = _behind_others() if place.shared and where.type == "cuda" else None
         with torch.cuda.stream(stream):
             metrics |= _score(model, cell.task, train, test, **scoring)
-    return Result(metrics, data.fingerprint, history)
+    return Result(metrics, data.fingerprint, history, origins=run.origins)
 
 
 def _behind_others() -> torch.cuda.Stream:

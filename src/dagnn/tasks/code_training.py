@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ from dagnn.training import (
     write_json,
 )
 from dagnn.training.fit import accelerator, matmul_precision
-from dagnn.training.processes import add_up, is_first, join, number
+from dagnn.training.processes import add_up, from_first, is_first, join, number
 
 __all__ = ["choose_device", "evaluate", "load_task", "repeat", "sweep", "train_code"]
 
@@ -61,7 +62,8 @@ def train_code(
     """Train a model, and evaluate the best epoch's weights on validation and test split.
 
     The folder is that of :func:`dagnn.training.fit`, with a ``record.json`` that is also returned:
-    config, seed, metrics, data, versions, hardware, commit and duration. Called again, it goes on.
+    config, seed, metrics, data, versions, hardware, commit and duration. Called again, it goes on;
+    the record of a finished run stays as it is.
 
     Args:
         run: What to do.
@@ -82,8 +84,10 @@ def train_code(
             f"{run.batch_size}"
         )
     join(accelerator(device), devices, num_nodes)
-    if data.edges != run.edges:
-        raise ValueError(f"expected data with edges={run.edges!r}, got {data.edges!r}")
+    for name in ("edges", "train_share"):
+        wanted, there = getattr(run, name), getattr(data, name)
+        if wanted != there:
+            raise ValueError(f"expected data with {name}={wanted!r}, got {there!r}")
     for name in ("train", "valid", "test"):
         _check_split(name, getattr(data, name))
     folder = Path(folder)
@@ -127,6 +131,8 @@ def train_code(
         checkpoint_every_steps=checkpoint_every_steps,
         shared=shared,
     )
+    if result.was_finished and (kept := from_first(lambda: _read_record(folder, config))):
+        return kept
     load_weights(module, result.best_checkpoint)
     test = evaluate(module, data.test, device=device, precision=run.precision)
     metrics = {
@@ -143,12 +149,23 @@ def train_code(
         seed=run.seed,
         seconds=result.seconds,
         data={"name": data.name, "fingerprint": data.fingerprint},
+        origins=result.origins,
     )
     if any(row.get("shared") for row in result.history):
         record["shared"] = True
     if is_first():
         write_json(folder / "record.json", record)
     return record
+
+
+def _read_record(folder: Path, config: dict[str, Any]) -> dict[str, Any] | None:
+    """That of a run with this config, if there is one: who made it, and when, stands there."""
+    try:
+        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # ended before it was written
+        return None
+    same = isinstance(record, dict) and record.get("config") == json.loads(json.dumps(config))
+    return record if same else None
 
 
 def repeat(

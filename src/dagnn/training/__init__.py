@@ -4,7 +4,7 @@ from dagnn.training.bookkeeper import seed_of_step
 from dagnn.training.checkpoints import find_checkpoint, load_weights, read_checkpoint
 from dagnn.training.fit import FitResult, Plateau, fit
 from dagnn.training.guard import NonFiniteLossError
-from dagnn.training.record import median_time, run_record, write_json
+from dagnn.training.record import median_time, origins_of, run_record, write_json
 from dagnn.training.standing import Standing, standing
 from dagnn.training.training_step import TrainingStep
 
@@ -18,6 +18,7 @@ __all__ = [
     "fit",
     "load_weights",
     "median_time",
+    "origins_of",
     "read_checkpoint",
     "run_record",
     "seed_of_step",

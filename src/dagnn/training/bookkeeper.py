@@ -24,6 +24,7 @@ from dagnn.training.data_parallel import GraphMeanDDP
 from dagnn.training.guard import INTERVAL, EpochLosses, NonFiniteLossError
 from dagnn.training.processes import from_first, gathered, number
 from dagnn.training.progress import Display
+from dagnn.training.record import origin
 from dagnn.training.standing import why_finished
 
 __all__ = ["Bookkeeper", "Plateau", "seed_of_step"]
@@ -79,6 +80,8 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         self.display = display
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None  # the row of the best epoch
+        self.origins: list[dict[str, Any]] = []  # what has trained it, each once
+        self._here = origin()  # now: while it trains, its code may be edited
         self._losses = EpochLosses()
         self._scheduler: ReduceLROnPlateau | None = None
         self._scheduler_state: dict[str, Any] | None = None
@@ -91,6 +94,7 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         return {
             "history": self.history,
             "best": self.best,
+            "origins": self.origins,
             "losses": self._losses.read(),
             "scheduler": None if self._scheduler is None else self._scheduler.state_dict(),
             "elapsed": self._seconds(),
@@ -98,6 +102,7 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history, self.best = state_dict["history"], state_dict["best"]
+        self.origins = state_dict.get("origins", [])  # runs of version 0.1.0 may have none
         self._losses.restore(state_dict["losses"])
         self._scheduler_state = state_dict["scheduler"]
         self._elapsed = state_dict["elapsed"]
@@ -135,6 +140,8 @@ class Bookkeeper(Checkpoint):  # Lightning calls a Checkpoint after all other ca
         if trainer.is_global_zero:
             step = trainer.current_epoch * len(self.loader) + len(self._losses)
             self._writer = SummaryWriter(self.folder / "tensorboard", purge_step=step)
+        if self._here not in self.origins:  # after those of the checkpoint
+            self.origins.append(self._here)
         self._begin(trainer, pl_module)
         self.display.start()
 

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from dagnn.training.locks import BusyError, lock
 from dagnn.training.processes import from_first, is_first, join, number
 from dagnn.training.progress import Display, quiet
 from dagnn.training.record import write_json
+from dagnn.training.training_step import check_clip
 
 __all__ = ["FitResult", "Plateau", "fit"]
 
@@ -43,12 +44,17 @@ class FitResult:
             ``seconds``; ``shared`` (true) if others used the device meanwhile.
         best: The row of the epoch whose weights are in ``best.ckpt``.
         finished: Why it ended.
+        origins: The commits, versions and hardware that trained it; several if it was resumed with
+            others.
+        was_finished: Whether it had ended before :func:`fit` was called.
     """
 
     folder: Path
     history: list[dict[str, Any]]
     best: dict[str, Any]
     finished: str
+    origins: list[dict[str, Any]]
+    was_finished: bool = field(compare=False)
 
     @property
     def best_checkpoint(self) -> Path:
@@ -171,8 +177,14 @@ def fit(
             another process works in it, or other processes were started than asked for.
         NonFiniteLossError: See above.
     """
-    if epochs < 1:
-        raise ValueError(f"expected epochs >= 1, got {epochs}")
+    for name, value in {
+        "epochs": epochs,
+        "patience": patience,
+        "checkpoint_every_steps": checkpoint_every_steps,
+    }.items():
+        if value is not None and value < 1:
+            raise ValueError(f"expected {name} >= 1, got {value}")
+    check_clip(clip)
     if mode not in ("min", "max"):
         raise ValueError(f"expected mode 'min' or 'max', got {mode!r}")
     if precision not in PRECISIONS:
@@ -212,7 +224,8 @@ def fit(
         state = _read_last(last)["callbacks"]["Bookkeeper"] if is_there else None
         if state is not None:
             bookkeeper.load_state_dict(state)
-        if bookkeeper.finished:
+        was_finished = bool(bookkeeper.finished)
+        if was_finished:
             load_weights(module, last)
             done = len(bookkeeper.history)
             why = f": {bookkeeper.finished}" if done < epochs else ""
@@ -245,7 +258,14 @@ def fit(
                         module, train, valid, ckpt_path=last if state else None, weights_only=True
                     )
         assert bookkeeper.best is not None
-        return FitResult(folder, bookkeeper.history, bookkeeper.best, bookkeeper.finished)
+        return FitResult(
+            folder,
+            bookkeeper.history,
+            bookkeeper.best,
+            bookkeeper.finished,
+            bookkeeper.origins,
+            was_finished,
+        )
 
 
 class _Gpu(CUDAAccelerator):

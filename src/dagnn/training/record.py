@@ -8,7 +8,7 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -19,7 +19,7 @@ import torch
 from dagnn.training.checkpoints import write_atomically
 from dagnn.training.processes import number
 
-__all__ = ["median_time", "run_record", "write_json"]
+__all__ = ["median_time", "origin", "origins_of", "run_record", "write_json"]
 
 PACKAGES = ("dagnn", "torch", "torch_geometric", "lightning", "numpy", "triton")
 
@@ -31,8 +31,10 @@ def run_record(
     seed: int,
     seconds: float,
     data: Mapping[str, Any],
+    origins: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """A result and what led to it, as it stands in a JSON file.
+    """A result and what led to it, as it stands in a JSON file: what is at work here, and under
+    ``earlier`` where else, or by which other code, it was trained.
 
     Args:
         config: What was run.
@@ -40,7 +42,10 @@ def run_record(
         seed: Of all that was random.
         seconds: How long it took.
         data: The name and the fingerprint of the data.
+        origins: Of the training, such as those of :class:`dagnn.training.FitResult`.
     """
+    here = origin()
+    earlier = [dict(other) for other in origins if other != here]
     return {
         "config": dict(config),
         "seed": seed,
@@ -48,10 +53,24 @@ def run_record(
         "data": dict(data),
         "seconds": round(seconds, 3),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        **here,
+        **({"earlier": earlier} if earlier else {}),
+    }
+
+
+def origin() -> dict[str, Any]:
+    """What is at work here: ``commit``, ``versions`` and ``hardware``."""
+    return {
         "commit": _commit_of(Path(__file__)),
         "versions": {"python": platform.python_version(), **_versions()},
         "hardware": _hardware(),
     }
+
+
+def origins_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All that were at work on a record, the last one last."""
+    last = {name: record[name] for name in ("commit", "versions", "hardware")}
+    return [*record.get("earlier", []), last]
 
 
 def median_time(history: Iterable[Mapping[str, Any]]) -> dict[str, float]:

@@ -14,7 +14,13 @@ from dagnn.graph.padding import has_filler, sizes_of, tensors_of, with_tensors
 from dagnn.training.captured_step import CapturedStep
 from dagnn.training.processes import number
 
-__all__ = ["TrainingStep"]
+__all__ = ["TrainingStep", "check_clip"]
+
+
+def check_clip(clip: float | None) -> None:
+    """See that it is a norm: gradients clipped to less than none would go the other way."""
+    if clip is not None and not (0 < clip < math.inf):
+        raise ValueError(f"expected clip > 0, or None for gradients of any norm, got {clip}")
 
 
 class TrainingStep:
@@ -78,8 +84,7 @@ class TrainingStep:
         parameters = list(module.parameters())
         if not parameters:
             raise ValueError("expected a module with parameters to train, got one without any")
-        if clip is not None and not (0 < clip < math.inf):
-            raise ValueError(f"expected clip > 0, or None for gradients of any norm, got {clip}")
+        check_clip(clip)
         own = set(map(id, parameters))
         if any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
             raise ValueError(
