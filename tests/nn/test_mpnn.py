@@ -6,8 +6,16 @@ import copy
 
 import pytest
 import torch
-from torch import Tensor
-from torch_geometric.nn import GATConv
+from torch import Tensor, nn
+from torch_geometric.nn import (
+    ASAPooling,
+    GATConv,
+    GraphConv,
+    SAGPooling,
+    global_add_pool,
+    global_mean_pool,
+)
+from torch_geometric.utils import degree, scatter, to_undirected
 
 from dagnn.nn.mpnn import GGNN, MPNN, PoolingMPNN
 from dagnn.nn.mpnn_convs import GATLayer, GCNLayer, GINLayer, TwoWayEdges, make_conv
@@ -93,6 +101,29 @@ def test_gat_as_a_network_has_them_too(edges: TwoWayEdges) -> None:
     torch.testing.assert_close(found, torch.stack([h[g == BATCH].mean(0) for g in range(G)]))
 
 
+def random_batch() -> tuple[Tensor, Tensor, Tensor, int]:
+    """DAGs of unequal sizes, one of them a node: edges, types, the batch vector, their number."""
+    sizes = torch.tensor([9, 1, 14, 5])
+    batch = torch.arange(len(sizes)).repeat_interleave(sizes)
+    pairs = torch.triu_indices(len(batch), len(batch), offset=1)
+    drawn = (batch[pairs[0]] == batch[pairs[1]]) & (torch.rand(pairs.size(1)) < 0.3)
+    edge_index = pairs[:, drawn]
+    return edge_index, torch.randint(2, edge_index.shape[1:]), batch, len(sizes)
+
+
+def assert_like(found: Tensor, expected: Tensor, x: Tensor, one: nn.Module, two: nn.Module) -> None:
+    """Outputs of two models, and the gradients of a fixed projection."""
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    slope = torch.linspace(-1, 2, found.numel()).view_as(found)
+    gradients = [
+        torch.autograd.grad((out * slope).sum(), [x, *of.parameters()], materialize_grads=True)
+        for out, of in ((found, one), (expected, two))
+    ]
+    names = ["x", *dict(one.named_parameters())]
+    for name, a, b in zip(names, *gradients, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5, msg=name)
+
+
 def test_ggnn() -> None:
     model, x = GGNN(C, num_layers=2), torch.randn(N, C)
     weights = model.lin.weight.view(4, C, C)
@@ -132,6 +163,48 @@ def test_virtual_node_joins_what_no_edge_does() -> None:
 
     assert float(reach(MPNN(C, 3, "gcn"))) == 0.0
     assert float(reach(MPNN(C, 3, "gcn", virtual_node=True))) > 0.0
+
+
+def ogb_layer(layer: nn.Module, h: Tensor, ends: Tensor, bits: Tensor) -> Tensor:
+    """GCN and GIN as the Open Graph Benchmark has them, edge by edge."""
+    source, target = ends
+    if isinstance(layer, GCNLayer):
+        h = layer.lin(h)
+        size = degree(source, len(h), dtype=h.dtype) + 1
+        weight = (size[source] * size[target]) ** -0.5
+        message = weight.unsqueeze(1) * (h[source] + layer.messages.lin(bits)).relu()
+        own = (h + layer.root.weight).relu() / size.unsqueeze(1)
+        return own + scatter(message, target, dim=0, dim_size=len(h))
+    assert isinstance(layer, GINLayer)
+    message = (h[source] + layer.messages.lin(bits)).relu()
+    out: Tensor = layer.mlp((1 + layer.eps) * h + scatter(message, target, 0, len(h)))
+    return out
+
+
+@pytest.mark.parametrize("conv", ["gcn", "gin"])
+def test_virtual_node_is_that_of_the_open_graph_benchmark(conv: str) -> None:
+    """In training: of a virtual node that all graphs share, the first normalization leaves nothing,
+    so that it takes a third layer to see what becomes of it."""
+    edge_index, edge_type, batch, num_graphs = random_batch()
+    model = MPNN(C, 4, conv, virtual_node=True).double()
+    with torch.no_grad():  # what is zero or one at first could hide a difference
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    x = torch.randn(len(batch), C, dtype=torch.double, requires_grad=True)
+
+    ends = torch.cat([edge_index, edge_index.flip(0)], 1)
+    along = torch.stack([edge_type, torch.zeros_like(edge_type)], 1)
+    bits = torch.cat([along, along + torch.tensor([0, 1])]).double()
+    assert model.virtual is not None
+    virtual, h = model.virtual.repeat(num_graphs, 1), x
+    for i in range(4):
+        inputs = h + virtual[batch]
+        h = model.norms[i](ogb_layer(model.convs[i], inputs, ends, bits))
+        if i < 3:
+            h = h.relu()
+            virtual = model.virtual_mlps[i](global_add_pool(inputs, batch) + virtual)
+    found = model(x, edge_index, edge_type, batch, num_graphs)
+    assert_like(found, global_mean_pool(h, batch), x, model, model)
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -183,6 +256,43 @@ def test_pooling_drops_a_fifth_of_the_nodes(pool: str) -> None:
     sizes.clear()
     model(torch.randn(20, C), long, torch.zeros(19, dtype=torch.long), torch.zeros(20).long(), 1)
     assert sizes == [20, 20, 16, 16, 13]
+
+
+class PooledLayers(nn.Module):
+    """PyG's layers under the names of ours, put together as in its benchmarks: five convolutions,
+    of which the second and the fourth are followed by a pooling."""
+
+    def __init__(self, pool: type[SAGPooling] | type[ASAPooling]) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(GraphConv(C, C, aggr="mean") for _ in range(5))
+        self.pools = nn.ModuleList(pool(C, ratio=0.8) for _ in range(2))
+        self.lin = nn.Linear(5 * C, C)
+
+    def forward(self, x: Tensor, edges: Tensor, batch: Tensor) -> Tensor:
+        first = self.convs[0](x, edges).relu()
+        second = self.convs[1](first, edges).relu()
+        means = [global_mean_pool(h, batch) for h in (first, second)]
+        h, edges, weight, batch = self.pools[0](second, edges, None, batch)[:4]
+        third = self.convs[2](h, edges, weight).relu()
+        fourth = self.convs[3](third, edges, weight).relu()
+        means += [global_mean_pool(h, batch) for h in (third, fourth)]
+        h, edges, weight, batch = self.pools[1](fourth, edges, weight, batch)[:4]
+        means.append(global_mean_pool(self.convs[4](h, edges, weight).relu(), batch))
+        out: Tensor = self.lin(torch.cat(means, 1)).relu()
+        return out
+
+
+@pytest.mark.parametrize(("pool", "kind"), [("sag", SAGPooling), ("asap", ASAPooling)])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_pooling_is_that_of_pygs_layers(
+    pool: str, kind: type[SAGPooling] | type[ASAPooling]
+) -> None:
+    edge_index, edge_type, batch, num_graphs = random_batch()
+    model, layers = PoolingMPNN(C, 5, pool).eval(), PooledLayers(kind).eval()
+    layers.load_state_dict(model.state_dict())
+    x = torch.randn(len(batch), C, requires_grad=True)
+    found = model(x, edge_index, edge_type, batch, num_graphs)
+    assert_like(found, layers(x, to_undirected(edge_index), batch), x, model, layers)
 
 
 def test_names_of_weights_in_checkpoints() -> None:

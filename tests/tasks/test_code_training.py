@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dagnn.datasets.code_dataset import CodeDataset
 from dagnn.graph import sampler
+from dagnn.graph.sampler import DepthBucketSampler, GraphBatchSampler
 from dagnn.tasks import code_training
 from dagnn.tasks.code_encoders import DYNAMIC, MODELS, RECURRENT, EncoderConfig
 from dagnn.tasks.code_protocol import CodeRun, preset
@@ -84,6 +85,26 @@ def test_a_finished_run_keeps_its_record(tmp_path: Path, monkeypatch: pytest.Mon
 
     longer = train_code(replace(run, epochs=2), dataset("ast"), tmp_path, **QUIET)
     assert origins_of(longer) == [first, {**first, "hardware": {"machine": "another"}}]
+
+
+@pytest.mark.parametrize("task", ["tok", "lp"])
+def test_metrics_are_means_over_graphs(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not over batches, where these are of unequal sizes."""
+    run = small_run(task, epochs=1)
+    data = dataset(run.edges)
+    graphs = data.valid.select(range(11))
+    monkeypatch.setattr(code_training, "EVALUATION_BATCH", 5)
+    assert [len(batch) for batch in code_training._by_depth(graphs.depths)] == [4, 4, 3]
+    record = train_code(run, replace(data, valid=graphs), tmp_path, **QUIET)
+    module = load_task(tmp_path)
+    with torch.no_grad():
+        at_once = module.evaluate_batch(graphs.batch(range(11), schedule=True))
+    expected = {name: float(value) for name, value in at_once.items()}
+    assert evaluate(module, graphs, device="cpu") == pytest.approx(expected, rel=1e-4)
+    in_training = {name: record["metrics"][f"valid_{name}"] for name in expected}
+    assert in_training == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_time_of_epochs_beside_others_is_not_told(tmp_path: Path) -> None:
@@ -335,6 +356,25 @@ def test_processes_share_the_batches_of_one(task: str, monkeypatch: pytest.Monke
         batches.append([list(chain(*shares)) for shares in zip(*parts, strict=True)])
     assert len(batches[0]) > 3
     assert batches[0] == batches[1] == batches[2]
+
+
+@pytest.mark.parametrize(
+    ("task", "recurrent", "kind"),
+    [
+        ("tok", True, DepthBucketSampler),
+        ("tok", False, GraphBatchSampler),
+        ("lp", True, GraphBatchSampler),
+        ("lp", False, GraphBatchSampler),
+    ],
+)
+def test_batches_of_like_depth_are_for_recurrent_models_of_names(
+    task: str, recurrent: bool, kind: type[GraphBatchSampler]
+) -> None:
+    """Where the longest path is the label, such a batch would be of one class."""
+    run = small_run(task)
+    graphs = dataset(run.edges).train
+    loader = code_training._training_loader(run, graphs, recurrent, torch.device("cpu"), False)
+    assert type(loader.batch_sampler) is kind
 
 
 @pytest.mark.parametrize(("graphs", "processes"), [(7, 2), (1000, 3), (256, 4), (3, 3)])

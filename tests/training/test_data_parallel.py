@@ -11,11 +11,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch
 
 from dagnn import FlatLoader
 from dagnn.training import FitResult, NonFiniteLossError, fit, read_checkpoint
@@ -30,10 +33,24 @@ context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["tests.training.toy"])
 
 
-def fit_toy(folder: Path, processes: int = 1, poison: int | None = None) -> FitResult:
-    """The toy without dropout, whose masks are other ones in each process."""
+class Dropping(Toy):
+    """Keeps masks as dropout draws them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.masks: list[list[float]] = []
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        self.masks.append(nn.functional.dropout(torch.ones(64)).tolist())
+        return super().training_step(batch, index)
+
+
+def fit_toy(
+    folder: Path, processes: int = 1, poison: int | None = None, module: Toy | None = None
+) -> FitResult:
+    """By default the toy without dropout, whose masks are other ones in each process."""
     data = graphs(23)
-    module = Toy(dropout=0.0)
+    module = module or Toy(dropout=0.0)
     module.poison = poison
     train_loader = FlatLoader(data.select(range(15)), BATCH // processes, shuffle=True, seed=5)
     valid_loader = FlatLoader(data.select(range(15, 23)), BATCH // processes)
@@ -108,9 +125,11 @@ def whole_run(folder: Path) -> None:
     result = fit_toy(folder / "whole", WORLD)
     again = fit_toy(folder / "whole", WORLD)
     assert again.history == result.history
-    (folder / f"of_{'first' if is_first() else 'second'}.json").write_text(
-        json.dumps([result.history, result.finished])
-    )
+    name = "first" if is_first() else "second"
+    (folder / f"of_{name}.json").write_text(json.dumps([result.history, result.finished]))
+    dropping = Dropping()
+    fit_toy(folder / "dropping", WORLD, module=dropping)
+    (folder / f"masks_of_{name}.json").write_text(json.dumps(dropping.masks))
     with pytest.raises(ValueError, match=r"expected 2 processes, as were started, got devices=1"):
         fit_toy(folder / "other", 1)
     with pytest.raises(ValueError, match="disk is full"):  # in both
@@ -134,6 +153,10 @@ def test_two_processes_are_like_one(alone: Path, tmp_path: Path) -> None:
     files = {path.name for path in (tmp_path / "whole").iterdir()}
     assert files == {"best.ckpt", "config.json", "last.ckpt", "metrics.jsonl", "tensorboard"}
     assert len(list((tmp_path / "whole" / "tensorboard").iterdir())) == 1
+    # Each has masks of its own, in every step.
+    masks = [json.loads(path.read_text()) for path in tmp_path.glob("masks_of_*.json")]
+    assert len(masks[0]) == len(masks[1]) > 1
+    assert len(set(map(tuple, chain(*masks)))) == 2 * len(masks[0])
     # A loss that is bad in one ends both, before it is in a checkpoint.
     assert (tmp_path / "bad" / "non_finite.ckpt").exists()
     last = read_checkpoint(tmp_path / "bad" / "last.ckpt")["state_dict"]

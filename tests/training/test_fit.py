@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import time
+from itertools import product
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from dagnn import GraphBatchSampler
+from dagnn import FlatLoader, GraphBatchSampler
 from dagnn.datasets.training_data import training_data
 from dagnn.training import (
     NonFiniteLossError,
@@ -25,8 +26,9 @@ from dagnn.training import (
     find_checkpoint,
     load_weights,
     read_checkpoint,
+    seed_of_step,
 )
-from tests.training.toy import EPOCHS, Toy, kill_at, train
+from tests.training.toy import EPOCHS, Toy, graphs, kill_at, train
 
 STEPS = 4
 
@@ -401,6 +403,34 @@ def test_plateau_lowers_the_learning_rate(tmp_path: Path) -> None:
     )
     rates = [row["learning_rate"] for row in result.history]
     assert rates == pytest.approx([0.01, 0.01, 0.01, 0.001])
+
+
+@pytest.mark.parametrize("clip", [0.1, None])
+def test_a_step_clips_the_gradient(clip: float | None, tmp_path: Path) -> None:
+    """All of it, by its norm, before the optimizer sees it."""
+
+    class Descending(Toy):
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.5)
+
+    data = graphs(4)
+    loaders = FlatLoader(data, 4), FlatLoader(data, 4)
+    train(tmp_path, Descending(dropout=0.0), loaders, epochs=1, plateau=None, clip=clip)
+    before = Toy(dropout=0.0)
+    before.loss(data.batch(range(4))).backward()
+    gradient = {n: p.grad for n, p in before.named_parameters() if p.grad is not None}
+    norm = float(torch.cat([grad.flatten() for grad in gradient.values()]).norm())
+    assert norm > 0.5
+    rate = 0.5 if clip is None else 0.5 * clip / norm
+    after = weights(tmp_path)
+    for name, value in before.named_parameters():
+        expected = value.detach() - rate * gradient[name]
+        torch.testing.assert_close(after[name], expected, msg=name)
+
+
+def test_every_step_of_every_process_has_a_seed_of_its_own() -> None:
+    numbers = product(range(3), range(12), range(12))
+    assert len({seed_of_step(*number) for number in numbers}) == 3 * 12 * 12
 
 
 def test_loss_is_monitored_without_validation(tmp_path: Path) -> None:
