@@ -50,6 +50,21 @@ def test_seeds_repeat_and_restarts_never_harm() -> None:
     assert again[0].score >= once.score
 
 
+@pytest.mark.parametrize("score", ["bic", "bdeu", "k2"])
+@pytest.mark.parametrize("require", [[], [("v5", "v0")]])
+def test_constants_change_nothing(score: str, require: list[tuple[str, str]]) -> None:
+    """Edges with them are worth exactly nothing, and there are many of them."""
+    for seed in range(8):
+        table = dependent_table(5, 200, seed=seed)
+        codes = np.column_stack([table.codes, np.zeros((200, 2), dtype=int)])
+        wider = make_table(codes, [*table.cardinalities.tolist(), 1, 1])
+        constraints = Constraints.over(wider.names, require=require)
+        alone = hill_climb(FamilyScores(table, score), restarts=0)  # type: ignore[arg-type]
+        found = hill_climb(FamilyScores(wider, score), constraints, restarts=0)  # type: ignore[arg-type]
+        assert (found.adjacency[:5, :5] == alone.adjacency).all()
+        assert found.adjacency[:, 5:].sum() + found.adjacency[5:].sum() == len(require)
+
+
 def test_progress() -> None:
     told: list[tuple[int, int]] = []
     scores = FamilyScores(dependent_table(3, 20, seed=0))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dagnn.bayesnet.table import read_table
 from dagnn.bayesnet.text_tables import ragged_line
 
 
@@ -29,3 +30,24 @@ def test_tabs(tmp_path: Path) -> None:
     path = tmp_path / "table.tsv"
     path.write_text("a\tb\nx,y\n", encoding="utf-8")
     assert ragged_line(path, "\t") == "line 2: expected 2 fields, as in the first line, got 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "hint"),
+    [
+        ("a.csv", b"a;b, c;d\nx;y;z\n", "more ';' than ','; save it with commas"),
+        ("a.csv", b"a;b;c\n1,5;2,5;3\n1,5;2;3\n", "more ';' than ','"),
+        ("a.tsv", b"a,b,c\nx,y\tz,1\n", r"more ',' than '\\t'"),
+        ("a.csv", "a,b\nx,y,z\n".encode("utf-16"), "it is text in UTF-16; save it in UTF-8"),
+    ],
+)
+def test_what_is_no_table_looks_like(name: str, content: bytes, hint: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=hint):
+        read_table(tmp_path / name)
+
+
+def test_a_ragged_line_alone_needs_no_hint(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\nx\n")
+    with pytest.raises(ValueError, match=r"expected 2 fields, as in the first line, got 1$"):
+        read_table(tmp_path / "a.csv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -48,6 +49,7 @@ def hill_climb(
     first = constraints.required.copy() if start is None else check_dag(start, names).copy()
     if not constraints.allow(first[None])[0]:
         raise ValueError("expected a start that meets the constraints, got one that does not")
+    constraints = _without_constants(constraints, scores.table.cardinalities)
     generator = np.random.default_rng(seed)
     best = SearchResult(first, -np.inf)
     for climb in range(1 + restarts):
@@ -58,6 +60,15 @@ def hill_climb(
         if progress is not None:
             progress(climb + 1, 1 + restarts)
     return best
+
+
+def _without_constants(constraints: Constraints, cardinalities: np.ndarray) -> Constraints:
+    """Leave out edges with constants, unless they are required: all are worth exactly nothing, and
+    a climb that may not go back would spend its patience on them."""
+    constant = cardinalities == 1
+    worthless = (constant[:, None] | constant[None, :]) & ~constraints.required
+    np.fill_diagonal(worthless, False)
+    return replace(constraints, forbidden=constraints.forbidden | worthless)
 
 
 def _climb(scores: FamilyScores, constraints: Constraints, adjacency: np.ndarray) -> SearchResult:

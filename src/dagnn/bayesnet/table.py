@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from dagnn.bayesnet.text_tables import doubts_of_names, ragged_line
+from dagnn.bayesnet.text_tables import doubts_of_names, other_format, ragged_line
 from dagnn.bayesnet.variables import (
     MAX_WHOLE_NUMBERS,
     Variable,
@@ -181,8 +181,11 @@ def read_table(
             if any(types.is_binary(kind) for kind in arrow.schema.types):
                 raise ValueError(f"expected text in UTF-8 in {path}, got other bytes")
     except (ArrowException, UnicodeDecodeError) as error:
-        ragged = ragged_line(path, delimiter) if is_text else None
-        raise ValueError(f"expected a table in {path}: {ragged or error}") from error
+        reason = str(error)
+        if is_text:
+            found = ragged_line(path, delimiter), other_format(path, delimiter)
+            reason = "; ".join(filter(None, found)) or reason
+        raise ValueError(f"expected a table in {path}: {reason}") from error
     if arrow.num_columns == 1 and any(mark in arrow.column_names[0] for mark in ";\t|"):
         raise ValueError(
             f"expected columns separated by commas in {path} (or by tabs, in a file called .tsv), "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["doubts_of_names", "ragged_line"]
+__all__ = ["doubts_of_names", "other_format", "ragged_line"]
 
 SHOWN = 5  # names in a note
 
@@ -47,6 +48,23 @@ def ragged_line(path: Path, delimiter: str) -> str | None:
         except csv.Error:
             pass  # not what is looked for: whoever asks has another error to tell
     return None
+
+
+def other_format(path: Path, delimiter: str) -> str | None:
+    """What a file that is no table looks like instead: text in UTF-16, or fields that are separated
+    by something else, which the first line has more of."""
+    with path.open("rb") as file:
+        first = file.readline()
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "it is text in UTF-16; save it in UTF-8"
+    counts = {mark: first.count(mark.encode()) for mark in (delimiter, ";", "\t", "|", ",")}
+    most = max(counts, key=lambda mark: counts[mark])  # of equal ones the first
+    if most == delimiter:
+        return None
+    return (
+        f"its first line has more {most!r} than {delimiter!r}; save it with commas between fields "
+        "(or with tabs, as .tsv), and quotes around those with a comma in them"
+    )
 
 
 def _is_number(text: str) -> bool:
