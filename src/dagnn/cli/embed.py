@@ -40,7 +40,8 @@ def embed(
 ) -> None:
     """Write one vector per function, for search and clustering.
 
-    Functions come file by file, in the order in which they begin.
+    Functions come in the order of the files as they are given (those of a folder by name), and in
+    that in which they begin.
 
     Examples:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ __all__ = ["read_functions"]
 def read_functions(
     paths: Sequence[str], *, as_json: bool = False
 ) -> tuple[list[str], list[FunctionGraph]]:
-    """All functions of some files and folders, and the file of each.
+    """All functions of some files and folders, and the file of each; in the order of the paths,
+    the files of a folder by their names.
 
     A file that cannot be parsed is named on stderr, with line and column where the error has a
     place; if no file can, the command ends with status 1, for machines with an empty list. That
@@ -30,7 +32,8 @@ def read_functions(
 
     files: list[str] = []
     functions: list[FunctionGraph] = []
-    sources = find_sources(paths)
+    each = (source for path in paths for source in find_sources([path]))
+    sources = list({os.path.realpath(source.path): source for source in each}.values())
     failed = 0
     for source in sources:
         name = name_as_text(source.path)
