@@ -94,7 +94,6 @@ def test_dvae_encoder(by_type: bool, bidirectional: bool) -> None:
         None if by_type else NODES,
         bidirectional=bidirectional,
         gate="features" if by_type else "states",
-        backend="reference",
     ).double()
     with torch.no_grad():
         copy_layer(own.layer, core.forward_model.forward_layers[0])

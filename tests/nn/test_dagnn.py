@@ -1,11 +1,13 @@
 """The model as its users meet it: parameters, shapes, ways to call it, and bad input."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 from torch.testing import assert_close
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
@@ -55,6 +57,7 @@ def test_shapes(bidirectional: bool, out_channels: int | None, readout_layers: s
     width = (1 + bidirectional) * (3 + 3 * 8 if readout_layers == "all" else 8)
     assert model.out_channels == (out_channels or width)
     assert model(X, EDGES).shape == (1, model.out_channels)
+    assert torch.equal(model(X, EDGES, batch_size=1), model(X, EDGES))
     batch = torch.tensor([0, 0, 0, 0])
     assert model(X, EDGES, batch=batch, batch_size=2).shape == (2, model.out_channels)
 
@@ -155,6 +158,77 @@ def test_reset_parameters_draws_all_anew(aggregator: str) -> None:
             assert not torch.equal(p, before[name]), name
 
 
+@pytest.mark.parametrize("readout", ["max", "mean", "sum", "attention"])
+def test_second_derivatives_of_the_reference(readout: str) -> None:
+    torch.manual_seed(0)
+    x, edge_index = torch.randn(4, 3).double(), torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
+    model = DAGNN(3, 4, 2, 2, bidirectional=True, readout=readout, backend="reference").double()
+    assert torch.autograd.gradgradcheck(lambda z: model(z, edge_index), x.requires_grad_())
+
+
+def test_types_of_arguments() -> None:
+    with pytest.raises(TypeError, match=r"expected hidden_channels as an int, got 7\.0"):
+        DAGNN(3, 7.0)  # type: ignore[arg-type]
+    x, edge_index = torch.randn(3, 3), torch.tensor([[0, 1], [1, 2]])
+    bad: Any = {"edge_type": [0, 1], "edge_attr": [0.0, 1.0], "batch": [0, 0, 0]}
+    for name, value in bad.items():
+        with pytest.raises(TypeError, match=f"expected {name} as a torch.Tensor, got list"):
+            DAGNN(3, 4)(x, edge_index, **{name: value})
+    with pytest.raises(TypeError, match="expected batch_size as an int, got float"):
+        DAGNN(3, 4)(x, edge_index, batch=torch.zeros(3).long(), batch_size=1.0)  # type: ignore[arg-type]
+
+
+class _Forgetful(nn.GRUCell):
+    def forward(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
+        return super().forward(x, None)
+
+
+def _forgets(model: DAGNN) -> None:
+    cell: Any = model.forward_layers[1].cell
+    other = _Forgetful(cell.input_size, cell.hidden_size).double()
+    other.load_state_dict(cell.state_dict())
+    model.forward_layers[1].cell = other
+
+
+def _normed(model: DAGNN) -> None:
+    nn.utils.parametrizations.weight_norm(model.forward_layers[0].cell, "weight_hh")
+
+
+def _pruned(model: DAGNN) -> None:
+    prune.l1_unstructured(model.forward_layers[0].cell, "weight_hh", 0.5)
+
+
+def _doubled(model: DAGNN) -> None:
+    model.reverse_layers[1].cell.register_forward_hook(lambda *call: 2 * call[-1])
+
+
+@pytest.mark.parametrize("change", [_forgets, _normed, _pruned, _doubled])
+def test_changed_layers_count(change: Callable[[DAGNN], None]) -> None:
+    """The fused operator knows weights alone: what else decides is left to the modules."""
+    graphs = Batch.from_data_list(example_graphs())
+    results = []
+    for backend in ("auto", "reference"):
+        torch.manual_seed(0)
+        model = DAGNN(IN, 6, 2, 3, bidirectional=True, backend=backend).double()
+        assert model.is_fused == (backend == "auto")
+        before = model(graphs)
+        change(model)
+        assert not model.is_fused
+        for _ in range(2):  # a pruned weight is computed anew for each step
+            out = model(graphs)
+            out.sum().backward()
+        results.append([out, *(p.grad for p in model.parameters())])
+        if change is not _normed:  # which keeps its values
+            assert not torch.allclose(out, before)
+    assert_close(*results)
+    fused = DAGNN(IN, 6, 2, 3, bidirectional=True, backend="cpu").double()
+    change(fused)
+    with pytest.raises(
+        ValueError, match="as they were made with backend='cpu', got some with hooks"
+    ):
+        fused(graphs)
+
+
 def test_repr() -> None:
     text = repr(DAGNN(3, 8, edge_types=2, bidirectional=True, dropout=0.1))
     for part in ("3, 8, num_layers=2", "bidirectional=True", "dropout=0.1", "'targets'", "GRUCell"):
@@ -222,6 +296,8 @@ ONE_WAY = LevelSchedule.from_edge_index(EDGES, 4, reverse=False)
         ({}, {"batch": torch.tensor([0, 0, 0])}, ValueError, "each of the 4 nodes"),
         ({}, {"batch": torch.zeros(4)}, TypeError, "batch of dtype torch.int64, got torch.float32"),
         ({}, {"batch": TYPES * 0, "batch_size": 0}, ValueError, r"0 to 0 \(exclusive\) in batch"),
+        ({}, {"batch_size": 3}, ValueError, "batch_size=3, got None; .* pass the graph of"),
+        ({}, {"batch_size": 0}, ValueError, "batch beside batch_size=0, got None"),
         ({}, {"schedule": SMALLER}, ValueError, "all 2 nodes of the schedule, got 4 rows"),
         ({}, {"schedule": OTHER}, ValueError, r"with 3 edges, got edge_index of shape \[2, 4\]"),
         ({"bidirectional": True}, {"schedule": ONE_WAY}, ValueError, "with both directions"),
@@ -258,6 +334,8 @@ def test_data_and_tensors_at_once() -> None:
     data = Data(x=X, edge_index=EDGES)
     with pytest.raises(ValueError, match="either a PyG Data or tensors"):
         DAGNN(3, 8)(data, EDGES)
+    with pytest.raises(ValueError, match="expected batch beside batch_size=2, got None"):
+        DAGNN(3, 8)(data, batch_size=2)
 
 
 def test_autocast() -> None:

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torch_geometric.data import Batch, Data
 
-from dagnn import DAGNN, LevelSchedule
+from dagnn import DAGNN, FlatGraphs, FlatLoader, LevelSchedule
+from dagnn.graph.padding import without_filler
 from dagnn.nn.family import DVAEEncoder, RecursiveNetwork, dag_rnn, tree_lstm
 
 IN, HIDDEN = 3, 4
@@ -194,6 +195,31 @@ def test_dvae_encoder_of_a_batch(gate: str) -> None:
     assert_close(model(*tensors, batch_size=4, node_id=ids), expected)
     other = model(*tensors, batch_size=4, node_id=ids.flip(0))
     assert torch.allclose(other, expected) == (gate == "features")
+    held = Data(x=batch.x, batch=batch.batch, schedule=schedule, node_id=ids.flip(0))
+    assert_close(model(held, batch_size=4), other)
+    assert_close(model(batch, batch_size=5), torch.cat([expected, expected[1:2]]))  # an empty one
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("gate", ["states", "features"])
+@pytest.mark.parametrize("schedule", [False, True])
+def test_dvae_encoder_of_a_padded_batch(gate: str, bidirectional: bool, schedule: bool) -> None:
+    """A filler changes nothing, and may have more nodes than the model has places."""
+    size = None if gate == "features" else 6
+    model = DVAEEncoder(IN, HIDDEN, size, bidirectional=bidirectional, gate=gate).double()
+    graphs = [
+        Data(x=X[:5], edge_index=DAG),
+        Data(x=X[5:8], edge_index=torch.tensor([[0, 1], [1, 2]])),
+    ]
+    flat = FlatGraphs.from_data_list(graphs)
+    (plain,) = FlatLoader(flat, 2, schedule=schedule)
+    (padded,) = FlatLoader(flat, 2, schedule=schedule, padded=True)
+    assert padded.num_graphs == 3
+    check(model, without_filler(model(padded), padded), model(plain))
+    check(model, model(padded, batch_size=4)[:2], model(plain))
+    if gate == "states":
+        with pytest.raises(ValueError, match="at most max_nodes=4 nodes, got a node with id 4"):
+            DVAEEncoder(IN, HIDDEN, max_nodes=4).double()(padded)
 
 
 def test_dvae_encoder_refuses() -> None:
@@ -208,8 +234,16 @@ def test_dvae_encoder_refuses() -> None:
         model(X[:5], DAG)
     with pytest.raises(ValueError, match="expected edge_index or schedule, got neither"):
         model(X[:4])
-    with pytest.raises(ValueError, match="a row for each of the 4 nodes, got 3"):
+    with pytest.raises(ValueError, match="node_id with a row for each of the 4 nodes, got 3"):
         model(X[:4], DAG[:, :3], node_id=torch.arange(3))
+    with pytest.raises(ValueError, match="expected batch beside batch_size=3, got None"):
+        model(X[:4], DAG[:, :3], batch_size=3)
+    data = Data(x=X[:4], edge_index=DAG[:, :3])
+    with pytest.raises(ValueError, match="either a PyG Data or tensors"):
+        model(data, data.edge_index)
+    data.schedule = LevelSchedule.from_edge_index(data.edge_index.flip(0))
+    with pytest.raises(ValueError, match="schedule of this very graph, got one of other edges"):
+        model(data)
 
 
 def test_dvae_encoder_reset_parameters() -> None:

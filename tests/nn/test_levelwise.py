@@ -232,6 +232,27 @@ def test_max_plus_gradient_is_the_critical_path() -> None:
     assert delay.grad.tolist() == [1.0, 0.0, 1.0, 0.0]
 
 
+def test_a_schedule_is_of_the_edges_beside_it() -> None:
+    conv, x = LevelwiseConv(GATConv(WIDTH, WIDTH)), features().float()
+    schedule = LevelSchedule.from_edge_index(EDGES, len(x))
+    right = conv(x, EDGES)
+    assert torch.equal(conv(x, EDGES, schedule=schedule), right)
+    assert torch.equal(conv(x, EDGES, schedule=schedule.flip()), conv(x, EDGES.flip(0)))
+    others = EDGES.clone()
+    others[:, 0] = torch.tensor([len(x) - 1, 0])
+    for wrong in (others, EDGES[:, 1:]):
+        with pytest.raises(ValueError, match="the schedule of this very graph"):
+            conv(x, wrong, schedule=schedule)
+
+
+def test_second_derivatives_are_refused() -> None:
+    """Rather than be zero: the slope of a sum is constant, that of what is summed is not."""
+    x = features().float().requires_grad_()
+    out = LevelwiseConv(GATConv(WIDTH, WIDTH))(x, EDGES)
+    with pytest.raises(RuntimeError, match="LevelwiseConv have first derivatives only"):
+        torch.autograd.grad(out.sum(), x, create_graph=True)
+
+
 @pytest.mark.parametrize("wide", [False, True])
 def test_edge_weights_may_differ_by_channel(wide: bool) -> None:
     weight = torch.tensor([[1.0, 2.0]]) if wide else torch.tensor([3.0])

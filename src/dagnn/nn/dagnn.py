@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from dagnn.graph.schedule import LevelSchedule, Sweep
 from dagnn.nn.aggregators import make_aggregator
 from dagnn.nn.cells import make_cell
-from dagnn.nn.fused import fused_kind, fused_states
+from dagnn.nn.fused import fused_kind, fused_states, has_hooks
 from dagnn.nn.inputs import GraphInput, read_graph
 from dagnn.nn.readout import Readout
 from dagnn.ops.pool import pool
@@ -164,6 +164,8 @@ class DAGNN(nn.Module):
             "edge_channels": edge_channels,
         }
         for name, size in sizes.items():
+            if size is not None and not isinstance(size, int):
+                raise TypeError(f"expected {name} as an int, got {size!r}")
             if size is not None and size < 1:
                 raise ValueError(f"expected {name} >= 1, got {size}")
         if readout_nodes not in ("targets", "all"):
@@ -203,7 +205,6 @@ class DAGNN(nn.Module):
         self.forward_layers = layers()
         self.reverse_layers = layers() if bidirectional else nn.ModuleList()
         first: Any = self.forward_layers[0]
-        self._fused_kind = fused_kind(first.aggregator, first.cell)
         parts = f"{type(first.aggregator).__name__} and {type(first.cell).__name__}"
         check_backend(backend, self._fused_kind, parts)
         self.forward_readout = Readout(width, readout)
@@ -247,7 +248,7 @@ class DAGNN(nn.Module):
             Graph vectors. ``[B, out_channels]``
         """
         graph = self._read(x, edge_index, edge_type, edge_attr, batch, schedule, batch_size)
-        backend = self._backend(graph)
+        backend = self._backend(graph.x.device)
         pooled = self._pool(graph, self._states(graph, backend), backend)  # [B, S * (C + L * H)]
         return pooled if self.lin is None else self.lin(pooled)
 
@@ -266,11 +267,21 @@ class DAGNN(nn.Module):
         of the nodes. Without :obj:`bidirectional`, ``states.reverse`` is empty.
         """
         graph = self._read(x, edge_index, edge_type, edge_attr, None, schedule, None)
-        states = self._states(graph, self._backend(graph))
+        states = self._states(graph, self._backend(graph.x.device))
         directions = [
             [graph.x, *(h[d][rank] for h in states)] for d, rank in enumerate(graph.schedule.rank)
         ]
         return NodeStates(directions[0], directions[1] if self.bidirectional else [])
+
+    @property
+    def _fused_kind(self) -> tuple[str, str] | None:
+        """See :func:`~dagnn.nn.fused.fused_kind`. Asked for each time, since layers may have been
+        replaced, pruned or reparametrized."""
+        layers: list[Any] = [*self.forward_layers, *self.reverse_layers]
+        kinds = {fused_kind(layer.aggregator, layer.cell) for layer in layers}
+        if len(kinds) > 1 or any(type(layer) is not DAGNNLayer for layer in layers):
+            return None
+        return None if any(map(has_hooks, layers)) else kinds.pop()
 
     @property
     def is_fused(self) -> bool:
@@ -282,10 +293,25 @@ class DAGNN(nn.Module):
         """One of them, for its device and dtype."""
         return next(self.forward_layers.parameters())
 
-    def _backend(self, graph: GraphInput) -> str:
+    def _backend(self, device: torch.device) -> str:
         dtype = self._parameter.dtype  # under autocast, features may have another
-        hidden = self.hidden_channels
-        return choose_backend(self.backend, self._fused_kind, graph.x.device, dtype, hidden)
+        kind = self._fused_kind
+        if kind is None and self.backend in ("cpu", "triton"):  # it had one when it was made
+            raise ValueError(
+                f"expected layers as they were made with backend={self.backend!r}, got some with "
+                "hooks (as pruning adds) or parametrizations, or of another type; use "
+                "backend='auto' or 'reference'"
+            )
+        return choose_backend(self.backend, kind, device, dtype, self.hidden_channels)
+
+    @property
+    def _path(self) -> str:
+        """What would run where the model is: ``"fused"`` or ``"reference"``."""
+        try:
+            backend = self._backend(self._parameter.device)
+        except ValueError:  # refused when called, with the reason
+            backend = self.backend
+        return "reference" if backend == "reference" else "fused"
 
     def _states(self, graph: GraphInput, backend: str) -> list[Tensor]:
         """States of layers 1 to L, level-major, directions stacked. ``[S, N, H]`` each"""
@@ -353,6 +379,5 @@ class DAGNN(nn.Module):
             f"{self.in_channels}, {self.hidden_channels}, num_layers={self.num_layers}, "
             f"out_channels={self.out_channels}, bidirectional={self.bidirectional}, "
             f"readout_nodes={self.readout_nodes!r}, readout_layers={self.readout_layers!r}, "
-            f"dropout={self.dropout}, backend={self.backend!r}, "
-            f"path={'fused' if self.is_fused else 'reference'!r}"
+            f"dropout={self.dropout}, backend={self.backend!r}, path={self._path!r}"
         )

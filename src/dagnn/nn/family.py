@@ -29,9 +29,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from dagnn.graph.checks import check_batch
+from dagnn.graph.padding import has_filler
 from dagnn.graph.schedule import LevelSchedule, Sweep
 from dagnn.nn.dagnn import DAGNN
+from dagnn.nn.inputs import GraphInput, read_graph
 
 __all__ = ["DVAEEncoder", "RecursiveNetwork", "dag_rnn", "tree_lstm"]
 
@@ -175,7 +176,6 @@ class DVAEEncoder(nn.Module):
         max_nodes: The largest number of nodes of a graph; needed with ``gate="states"``.
         bidirectional: Whether to process the reverse DAG too, with parameters of its own.
         gate: What is gated: ``"states"`` (with ids) or ``"features"``.
-        backend: See :class:`DAGNN`.
 
     Example:
         >>> import torch
@@ -193,7 +193,6 @@ class DVAEEncoder(nn.Module):
         *,
         bidirectional: bool = False,
         gate: str = "states",
-        backend: str = "auto",
     ) -> None:
         super().__init__()
         if gate not in ("states", "features"):
@@ -203,8 +202,12 @@ class DVAEEncoder(nn.Module):
                 f"expected max_nodes with gate='states' and without it with gate='features', got "
                 f"{gate=} and {max_nodes=}"
             )
+        self.in_channels = in_channels
         self.max_nodes = max_nodes
         self.bidirectional = bidirectional
+        # What edges say of their senders is made of the nodes: those of a caller are not used.
+        self.edge_types: int | None = None
+        self.edge_channels: int | None = None
         form: dict[str, Any] = (
             {"aggregator": "gated_sum", "edge_types": max_nodes}
             if gate == "states"
@@ -222,7 +225,6 @@ class DVAEEncoder(nn.Module):
                 hidden_channels,
                 num_layers=1,
                 readout_layers="last",
-                backend=backend,
                 **form,
             )
 
@@ -260,66 +262,61 @@ class DVAEEncoder(nn.Module):
         Returns:
             Graph vectors. ``[B, H]``
         """
-        if isinstance(x, Data):
-            data = x
-            if batch is None and "batch" in data:
-                batch, batch_size = data.batch, getattr(data, "num_graphs", batch_size)
-            node_id = data.get("node_id") if node_id is None else node_id
-            if schedule is None:
-                schedule = LevelSchedule.from_data(data, reverse=self.bidirectional)
-            x = data.x
-        if schedule is None:
-            if edge_index is None:
-                raise ValueError("expected edge_index or schedule, got neither")
-            schedule = LevelSchedule.from_edge_index(
-                edge_index, x.size(0), reverse=self.bidirectional
-            )
-        sent: Tensor = x
+        graph = read_graph(self, x, edge_index, None, None, batch, schedule, batch_size)
+        sent = graph.x
         if self.max_nodes is not None:
-            sent = _places(x, batch, batch_size) if node_id is None else node_id
+            if node_id is None and isinstance(x, Data):
+                node_id = x.get("node_id")
+            if node_id is None:
+                node_id = _places(graph, isinstance(x, Data) and has_filler(x))
+            sent = node_id
+            if len(sent) != len(graph.x):
+                raise ValueError(
+                    f"expected node_id with a row for each of the {len(graph.x)} nodes, got "
+                    f"{len(sent)}"
+                )
             # As in DAGNN, values are read where that does not make the host wait for a device.
-            if x.device.type == "cpu" and len(sent) and int(sent.max()) >= self.max_nodes:
+            if graph.x.device.type == "cpu" and len(sent) and int(sent.max()) >= self.max_nodes:
                 raise ValueError(
                     f"expected graphs of at most max_nodes={self.max_nodes} nodes, got a node "
                     f"with id {int(sent.max())}"
                 )
-        h = self._run(self.forward_model, x, sent, schedule, batch, batch_size)
+        h = self._run(self.forward_model, graph, sent)
         if self.lin is None:
             return h
         assert self.reverse_model is not None
-        reverse = self._run(self.reverse_model, x, sent, schedule.flip(), batch, batch_size)
+        flipped = graph._replace(schedule=graph.schedule.flip())
+        reverse = self._run(self.reverse_model, flipped, sent)
         out: Tensor = self.lin(torch.cat([h, reverse], dim=-1))
         return out
 
-    def _run(
-        self,
-        model: DAGNN,
-        x: Tensor,
-        sent: Tensor,
-        schedule: LevelSchedule,
-        batch: Tensor | None,
-        batch_size: int | None,
-    ) -> Tensor:
+    @property
+    def _parameter(self) -> Tensor:
+        """One of them, for its device and dtype."""
+        return self.forward_model._parameter
+
+    def _run(self, model: DAGNN, graph: GraphInput, sent: Tensor) -> Tensor:
         """What a node sends is known of it, so it is known of the edge it is sent over."""
-        if len(sent) != schedule.num_nodes:
-            raise ValueError(
-                f"expected a row for each of the {schedule.num_nodes} nodes, got {len(sent)}"
-            )
-        by_edge = sent[_senders(schedule.forward)]
+        by_edge = sent[_senders(graph.schedule.forward)]
         key = "edge_attr" if self.max_nodes is None else "edge_type"
         out: Tensor = model(
-            x, batch=batch, schedule=schedule, batch_size=batch_size, **{key: by_edge}
+            graph.x,
+            batch=graph.batch,
+            schedule=graph.schedule,
+            batch_size=graph.batch_size,
+            **{key: by_edge},
         )
         return out
 
 
-def _places(x: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
+def _places(graph: GraphInput, padded: bool) -> Tensor:
     """The place of every node in its graph. ``[N]``"""
-    node = torch.arange(len(x), device=x.device)
-    if batch is None:
+    node = torch.arange(len(graph.x), device=graph.x.device)
+    if graph.batch is None:
         return node
-    check_batch(batch, len(x), batch_size)
-    return node - torch.searchsorted(batch, batch)  # minus the graph's first node
+    place = node - torch.searchsorted(graph.batch, graph.batch)  # minus the graph's first node
+    # The filler, which is last, may have more nodes than the model has places.
+    return place.masked_fill(graph.batch == graph.batch[-1], 0) if padded else place
 
 
 def _senders(sweep: Sweep) -> Tensor:

@@ -15,7 +15,7 @@ from dagnn.ops.float32 import float64_bmm
 from dagnn.ops.recurrence import FEW_UNITS, product_precision, stack_states
 from dagnn.ops.stack import AGGREGATOR_PARAMETERS, CELL_PARAMETERS
 
-__all__ = ["fused_kind", "fused_states"]
+__all__ = ["fused_kind", "fused_states", "has_hooks"]
 
 _AGGREGATORS = {Attention: "attention", GatedSum: "gated_sum"}
 _CELLS = {nn.GRUCell: "gru", LinearCell: "linear"}
@@ -26,6 +26,15 @@ def fused_kind(aggregator: nn.Module, cell: nn.Module) -> tuple[str, str] | None
     # By exact type: a subclass may compute something else.
     kind = _AGGREGATORS.get(type(aggregator)), _CELLS.get(type(cell))
     return None if kind[0] is None or kind[1] is None else (kind[0], kind[1])
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a module or one in it has hooks, which the operator would not call. Pruning and the
+    older norms of weights compute weights in them."""
+    return any(
+        part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
+        for part in module.modules()
+    )
 
 
 def fused_states(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -11,10 +11,12 @@ from torch_geometric.data import Data
 from dagnn.graph.checks import check_batch, check_same_device
 from dagnn.graph.schedule import LevelSchedule
 
-if TYPE_CHECKING:
-    from dagnn.nn.dagnn import DAGNN
+__all__ = ["OTHER_EDGES", "GraphInput", "GraphReader", "has_edges", "read_graph"]
 
-__all__ = ["GraphInput", "read_graph"]
+OTHER_EDGES = (
+    "expected the schedule of this very graph, got one of other edges; build it anew with "
+    "LevelSchedule.from_edge_index (or remove a stale one from a Data: del data.schedule)"
+)
 
 
 class GraphInput(NamedTuple):
@@ -28,8 +30,20 @@ class GraphInput(NamedTuple):
     schedule: LevelSchedule
 
 
+class GraphReader(Protocol):
+    """What a model says of the graphs that it takes."""
+
+    in_channels: int
+    edge_types: int | None
+    edge_channels: int | None
+    bidirectional: bool
+
+    @property
+    def _parameter(self) -> Tensor: ...
+
+
 def read_graph(
-    model: DAGNN,
+    model: GraphReader,
     x: Tensor | Data,
     edge_index: Tensor | None,
     edge_type: Tensor | None,
@@ -60,6 +74,15 @@ def read_graph(
             )
     if not isinstance(x, Tensor):
         raise TypeError(f"expected x as a torch.Tensor or a PyG Data, got {type(x).__name__}")
+    given = {"edge_index": edge_index, "edge_type": edge_type, "edge_attr": edge_attr}
+    for name, value in {**given, "batch": batch}.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(
+                f"expected {name} as a torch.Tensor, got {type(value).__name__}; convert it with "
+                f"torch.as_tensor({name})"
+            )
+    if batch_size is not None and not isinstance(batch_size, int | torch.SymInt):
+        raise TypeError(f"expected batch_size as an int, got {type(batch_size).__name__}")
     # A model uses the edge information it was made for and ignores the rest, unless that does
     # not even fit the edges: then it was meant as another argument, such as batch.
     unused = {
@@ -108,27 +131,32 @@ def read_graph(
             "expected a schedule with both directions for a bidirectional model, got one "
             "with the forward direction alone; build it with reverse=True"
         )
-    elif edge_index is not None and may_read:
-        _check_same_edges(edge_index, schedule)
+    elif edge_index is not None and may_read and not has_edges(schedule, edge_index):
+        raise ValueError(OTHER_EDGES)
     if not model.bidirectional:
         schedule = schedule.forward_only()
-    for name, given in unused.items():
-        if given is not None and given.shape[:1] != (schedule.num_edges,):
+    for name, value in unused.items():
+        if value is not None and value.shape[:1] != (schedule.num_edges,):
             raise ValueError(
                 f"expected {name} of the {schedule.num_edges} edges, or none, since the model "
-                f"has no use for it; got shape {list(given.shape)}. If it was meant as "
+                f"has no use for it; got shape {list(value.shape)}. If it was meant as "
                 "another argument, pass that by name: batch=..."
             )
     _check_edges(model, edge_type, edge_attr, schedule.num_edges, may_read)
     if batch is None:
-        batch_size = 1 if batch_size is None else batch_size
+        if batch_size not in (None, 1):
+            raise ValueError(
+                f"expected batch beside batch_size={batch_size}, got None; without it all nodes "
+                "are one graph: pass the graph of every node as batch=..."
+            )
+        batch_size = 1
     elif may_read or batch_size is None:
         batch_size = check_batch(batch, num_nodes, batch_size)
         _check_edges_stay_inside(batch, schedule)
     return GraphInput(x, edge_type, edge_attr, batch, batch_size or 0, schedule)
 
 
-def _check_features(model: DAGNN, x: Tensor) -> None:
+def _check_features(model: GraphReader, x: Tensor) -> None:
     if x.dim() != 2 or x.size(1) != model.in_channels:
         raise ValueError(
             f"expected node features of shape [num_nodes, {model.in_channels}], got {list(x.shape)}"
@@ -141,7 +169,7 @@ def _check_features(model: DAGNN, x: Tensor) -> None:
     _check_dtype(model, "node features", x)
 
 
-def _check_dtype(model: DAGNN, name: str, value: Tensor) -> None:
+def _check_dtype(model: GraphReader, name: str, value: Tensor) -> None:
     dtype = model._parameter.dtype
     if value.dtype != dtype and not torch.is_autocast_enabled(value.device.type):
         raise TypeError(
@@ -151,7 +179,11 @@ def _check_dtype(model: DAGNN, name: str, value: Tensor) -> None:
 
 
 def _check_edges(
-    model: DAGNN, edge_type: Tensor | None, edge_attr: Tensor | None, num_edges: int, may_read: bool
+    model: GraphReader,
+    edge_type: Tensor | None,
+    edge_attr: Tensor | None,
+    num_edges: int,
+    may_read: bool,
 ) -> None:
     if model.edge_types is not None:
         if edge_type is None:
@@ -179,18 +211,14 @@ def _check_edges(
         _check_dtype(model, "edge_attr", edge_attr)
 
 
-def _check_same_edges(edge_index: Tensor, schedule: LevelSchedule) -> None:
-    """That a schedule was built from these very edges."""
+def has_edges(schedule: LevelSchedule, edge_index: Tensor) -> bool:
+    """Whether a schedule was built from these very edges (or, while it is compiled, may be)."""
     if torch.compiler.is_compiling():
-        return
+        return True
     sweep = schedule.forward
     target = torch.repeat_interleave(sweep.pred_ptr.diff(), output_size=sweep.num_edges)
     edges = torch.stack([sweep.order[sweep.pred], sweep.order[target]])
-    if not torch.equal(edges, edge_index[:, sweep.pred_edge]):
-        raise ValueError(
-            "expected the schedule of this very graph, got one of other edges; build it anew with "
-            "LevelSchedule.from_edge_index (or remove a stale one from a Data: del data.schedule)"
-        )
+    return torch.equal(edges, edge_index[:, sweep.pred_edge])
 
 
 def _check_edges_stay_inside(batch: Tensor, schedule: LevelSchedule) -> None:

@@ -10,6 +10,7 @@ from torch_geometric.nn import MessagePassing
 
 from dagnn.graph.checks import check_same_device
 from dagnn.graph.schedule import LevelSchedule, Sweep
+from dagnn.nn.inputs import OTHER_EDGES, has_edges
 from dagnn.ops.level_buffer import LevelBuffer
 
 __all__ = ["LevelwiseConv", "MaxPlusConv"]
@@ -120,6 +121,11 @@ class LevelwiseConv(nn.Module):
         Returns:
             States. ``[N, H]``
         """
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"expected x as a torch.Tensor, got {type(x).__name__}; of a PyG Data, pass data.x "
+                "and data.edge_index"
+            )
         if x.dim() != 2:
             raise ValueError(f"expected node features of shape [num_nodes, C], got {list(x.shape)}")
         order = None if schedule is None else schedule.forward.order
@@ -135,6 +141,8 @@ class LevelwiseConv(nn.Module):
                 f"expected features of all {sweep.num_nodes} nodes of the schedule, "
                 f"got {x.size(0)} rows"
             )
+        if edge_index is not None and not _is_of(schedule, edge_index):
+            raise ValueError(OTHER_EDGES)
         for name, value in given.items():
             if value.dim() == 0 or value.size(0) != sweep.num_edges:
                 raise ValueError(
@@ -207,6 +215,16 @@ class LevelwiseConv(nn.Module):
                 f"expected a convolution that returns one tensor, got {type(out).__name__}"
             )
         return out if self.bipartite else out[: x.size(0)]
+
+
+def _is_of(schedule: LevelSchedule, edge_index: Tensor) -> bool:
+    """Whether a schedule is of these edges, along them or against; on an accelerator by their
+    number alone, since a look would wait."""
+    if edge_index.shape != (2, schedule.num_edges):
+        return False
+    if edge_index.device.type != "cpu":
+        return True
+    return has_edges(schedule, edge_index) or has_edges(schedule, edge_index.flip(0))
 
 
 class MaxPlusConv(MessagePassing):

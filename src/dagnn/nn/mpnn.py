@@ -126,6 +126,9 @@ class GGNN(nn.Module):
         h_v^{t-1}\Bigr), \qquad h_v^0 = x_v \\
         h_{\mathcal{G}} &= \sum_v \sigma(f[h_v^T \| x_v]) \odot \tanh(g[h_v^T \| x_v])
 
+    Their last :math:`\tanh`, around the sum, is left out: over hundreds of nodes it would be
+    saturated.
+
     Args:
         channels: Width :math:`C`.
         num_layers: The number of steps :math:`T`.

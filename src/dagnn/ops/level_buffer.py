@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from dagnn.ops.first_derivatives import first_derivatives_only
 
 __all__ = ["LevelBuffer"]
 
@@ -75,7 +76,7 @@ class _Append(torch.autograd.Function):
         return token.clone()
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, token: Tensor) -> tuple[Tensor, Tensor, None]:
         return ctx.rows.gradient[ctx.here], token, None
 
@@ -88,7 +89,7 @@ class _Read(torch.autograd.Function):
         return rows.values[index]
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (index,) = ctx.saved_tensors
         ctx.rows.gradient.index_add_(0, index, gradient)
@@ -103,7 +104,7 @@ class _Finish(torch.autograd.Function):
         return rows.values.clone()
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         ctx.rows.gradient = gradient.clone()  # reads will add to it
         return gradient.new_zeros(()), None

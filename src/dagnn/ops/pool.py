@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 __all__ = ["MODES", "common_dtype", "places", "pool", "tables"]
 
@@ -85,12 +84,13 @@ class _Eager(torch.autograd.Function):
         return out[0]
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, rank, batch, *rest = ctx.saved_tensors
         outputs, states = rest[: ctx.num_outputs], rest[ctx.num_outputs :]
         need_x = x is not None and ctx.needs_input_grad[7]
-        grad_x, grad_states = _backward_of(ctx.backend)(
+        # For second derivatives by operations that have them.
+        backend = "torch" if torch.is_grad_enabled() else ctx.backend
+        grad_x, grad_states = _backward_of(backend)(
             grad, x, states, ctx.nodes, rank, batch, outputs, ctx.mode, need_x
         )
         return *[None] * 7, grad_x, *(() if grad_states is None else grad_states.unbind())

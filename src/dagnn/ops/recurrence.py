@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from dagnn.graph.schedule import LevelSchedule
 from dagnn.ops import stack
+from dagnn.ops.first_derivatives import first_derivatives_only
 from dagnn.ops.float32 import float32_products
 
 __all__ = [
@@ -213,7 +213,7 @@ class _Eager(torch.autograd.Function):
         return tuple(out[:num_layers])
 
     @staticmethod
-    @once_differentiable
+    @first_derivatives_only
     def backward(ctx: Any, *grads: Any) -> Any:
         x, *rest = ctx.saved_tensors
         num_parameters, num_scores = ctx.sizes
