@@ -23,6 +23,8 @@ def test_tables_have_every_value_of_the_paper(name: str, preset: str) -> None:
     expected = {(r, c): v for r, row in TABLES[name].items() for c, v in row.items()}
     if name == "table2":  # the paper's GCN is of this kind
         expected |= {("GCN as published", c): v for c, v in TABLES[name]["GCN"].items()}
+    if name == "table5":  # of another code; a note has these values
+        expected = {(r, c): v for (r, c), v in expected.items() if r != "D-VAE (orig)"}
     assert {(p.row, p.column): p.paper for p in entry.places} == expected
 
 

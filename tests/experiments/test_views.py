@@ -173,6 +173,39 @@ def test_of_several_rates_the_validation_split_says_which() -> None:
     assert place_at("table1", "D-VAE", "tok-15", [*rates.values(), again]).records == both
 
 
+def test_rates_that_were_tried_are_told() -> None:
+    cell = cell_at("table1", "D-VAE", "tok-15").trained_with({"epochs": 8})
+
+    def runs(rate: float, valid: list[float], **data: str) -> list[Record]:
+        at = cell.trained_with({"learning_rate": rate})
+        scores = [{"valid_f1": v, "test_f1": 0.08} for v in valid]
+        return [make_record(at, of, seed=seed, **data) for seed, of in enumerate(scores)]
+
+    def note(*records: Record) -> str:
+        found = notes(view_entry("table1", "paper", records))
+        return next((n for n in found if n.startswith("Learning rates tried")), "")
+
+    low, high = runs(5e-4, [0.10, 0.11]), runs(1e-3, [0.12, 0.13])
+    assert note(*low) == note(*low, *runs(1e-3, [0.12], data="another")) == ""
+    assert note(*low, *high).endswith(
+        "of which the table has the first, by the validation split: "
+        "D-VAE, tok-15: 0.001 (2: 12.50), 0.0005 (2: 10.50)."
+    )
+    fewer = note(*low, *high[:1])  # the mean says 0.001, of a single seed
+    assert fewer.endswith("D-VAE, tok-15: 0.0005 (2: 10.50), 0.001 (1: 12.00).")
+    assert "the first, as planned, else by the number of seeds" in fewer
+    longer = high[0].cell.trained_with({"epochs": 9})
+    assert note(*high, make_record(longer, high[0].metrics)) == ""  # one rate alone
+
+
+def test_the_code_of_d_vaes_authors_is_not_run_here() -> None:
+    cell = cell_at("table5", "D-VAE (ours)", "na-rmse")
+    view = view_entry("table5", "paper", [make_record(cell, latent_metrics([0.2], [0.9]))])
+    assert view.entry.rows == ["D-VAE (ours)"]
+    (note,) = [note for note in notes(view) if "D-VAE (orig)" in note]
+    assert "which is not run here: NA RMSE 0.375 ± 0.003, NA r 0.924 ± 0.001, BN RMSE" in note
+
+
 def test_data_sets_are_not_mixed() -> None:
     cell = cell_at("table1", "DAGNN", "lp")
     small = [make_record(cell, {"test_accuracy": 0.5}, seed=i, data="small") for i in range(2)]
@@ -210,7 +243,7 @@ def test_runs_that_were_best_at_the_end_are_named() -> None:
         metrics = [{"test_accuracy": 0.9, "epochs": 8, "best_epoch": epoch} for epoch in best]
         records = [make_record(cell, of, seed=seed) for seed, of in enumerate(metrics)]
         view = view_entry("table1", "paper", records)
-        return [note for note in notes(view) if note.startswith("Best in the last epoch")]
+        return [note for note in notes(view) if note.startswith("Still improving")]
 
     (note,) = found(7, 3, 7)
     assert note.endswith(": GCN, lp (2 of 3).")

@@ -34,7 +34,9 @@ process to the latent space of one run. `–` is not measured yet.
 HERE = """\
 This page is made from the records in `results/cells` by `dagnn report --out RESULTS.md`; do not
 edit it. `dagnn report` makes the same as a page with pictures. The command of a table makes all of
-it as the preset says; those under *Runs* give the runs that stand there."""
+it as the preset says; those under *Runs* give the runs that stand there, given the same data:
+[docs/code_data.md](docs/code_data.md) describes the functions of TOK and LP, which are not
+distributed."""
 ELSEWHERE = """\
 This page is made from the records in `{folder}` by `dagnn report`. The command of a table makes
 all of it as the preset says; those under *Runs* give the runs that stand there, if you add

@@ -45,6 +45,8 @@ class PlaceView:
         changes: Settings in which they differ from the place's cell, with their values.
         is_comparable: Whether they are of the paper's size.
         selection: What gives these runs, if anything does.
+        other_rates: Of every other learning rate that was tried on the same data, the runs that
+            would stand there without the rest.
     """
 
     place: Place
@@ -52,6 +54,7 @@ class PlaceView:
     changes: dict[str, Any]
     is_comparable: bool
     selection: Selection | None = None
+    other_rates: tuple[tuple[Record, ...], ...] = ()
 
     @property
     def value(self) -> Measured | None:
@@ -75,6 +78,13 @@ class PlaceView:
         ):
             return None
         return standard_errors(self.value, self.place.paper, FOLDS[task])
+
+    def validated(self, records: Sequence[Record]) -> Measured | None:
+        """What runs have on the validation split of the score that is reported on the test split,
+        if there is one."""
+        split, _, score = self.place.metric.partition("_")
+        values = [v for r in records if (v := r.metric(f"valid_{score}")) is not None]
+        return _mean(values, self.place.scale) if split == "test" and values else None
 
     def measure(self, metric: str) -> Measured | None:
         """The mean of a metric over the runs."""
@@ -182,13 +192,13 @@ def view_entry(
     places = []
     for planned in Planned.all_of(entry):
         place = planned.swept
-        found = tuple(_records_at(place, records, first))
+        found, *others = _records_at(place, records, first) or [()]
         changes, selection = {}, None
         if found:
             cells = [record.cell for record in found]
             changes = _changes(place, found[0])
             selection = selection_of(cells, planned, preset, rates)
-        places.append(PlaceView(place, found, changes, preset == "paper", selection))
+        places.append(PlaceView(place, found, changes, preset == "paper", selection, tuple(others)))
     return EntryView(entry, tuple(places))
 
 
@@ -215,7 +225,10 @@ def why_in_no_table(record: Record) -> str:
     return f"the nearest place has {', '.join(words)}"
 
 
-def _records_at(place: Place, records: Iterable[Record], first: Collection[str]) -> list[Record]:
+def _records_at(
+    place: Place, records: Iterable[Record], first: Collection[str]
+) -> list[tuple[Record, ...]]:
+    """The runs that stand in a place, and behind them the best of each other learning rate."""
     is_time = place.metric == "train_seconds"
     groups: dict[str, list[Record]] = {}
     for record in records:
@@ -234,8 +247,14 @@ def _records_at(place: Place, records: Iterable[Record], first: Collection[str])
         latest = max(str(record.content.get("finished")) for record in group)
         return is_first, as_planned, len(group), _validated(group, place), latest, group[0].cell.id
 
-    best = max(groups.values(), key=merit) if groups else []
-    return sorted(best, key=lambda record: record.cell.seed)
+    by_rate: dict[Any, tuple[Record, ...]] = {}
+    data: Any = None
+    for group in sorted(groups.values(), key=merit, reverse=True):
+        data = data or group[0].content["data"]
+        rate = group[0].cell.options.get("learning_rate")
+        if group[0].content["data"] == data:
+            by_rate.setdefault(rate, tuple(sorted(group, key=lambda record: record.cell.seed)))
+    return list(by_rate.values())
 
 
 def _validated(group: list[Record], place: Place) -> float:

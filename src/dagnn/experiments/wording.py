@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dagnn.experiments.paper_values import COLUMNS, Value
-from dagnn.experiments.records import SPARSE
-from dagnn.experiments.registry import AS_PUBLISHED
+from dagnn.experiments.paper_values import COLUMNS, TABLES, Value
+from dagnn.experiments.records import SPARSE, Record
+from dagnn.experiments.registry import AS_PUBLISHED, ORIGINAL
 from dagnn.experiments.selection import Selection
 from dagnn.experiments.views import EntryView, Measured, PlaceView
 
@@ -96,6 +96,13 @@ def notes(view: EntryView) -> list[str]:
             "come one after the other, and predecessors send what they have become in it (GCN as "
             "published). The other GCN is a convolution: its nodes come all at once."
         )
+    if view.entry.name == "table5":
+        values = ((COLUMNS[c][0], TABLES["table5"][ORIGINAL][c]) for c in view.entry.columns)
+        listed = _join(f"{title} {v.mean:.3f} ± {v.std:.3f}" for title, v in values)
+        found.append(
+            f"The paper's {ORIGINAL} is the code of D-VAE's authors, which is not run here: "
+            f"{listed}."
+        )
     timed = {(p.place.row, p.place.column) for p in view.measured}
     if view.entry.name == "figure-time" and ("GCN", "na") in timed:
         found.append(
@@ -115,10 +122,12 @@ def notes(view: EntryView) -> list[str]:
         for place in view.measured
         if place.changes
     ]
+    if rates := _rates(view):
+        found.append(rates)
     if view.entry.preset != "quick" and (rising := _best_at_the_end(view)):
         found.append(
-            "Best in the last epoch, so that more of them may give more (in brackets: in "
-            f"how many runs): {rising}."
+            "Still improving in the last epoch; longer training may help (in brackets: in how many "
+            f"runs): {rising}."
         )
     if any(name.startswith("scoring.") for p in view.measured for name in p.changes):
         found.append("The commands score latent spaces as planned, also where these were not.")
@@ -126,6 +135,36 @@ def notes(view: EntryView) -> list[str]:
     if view.measured and missing:
         found.append(f"{missing} of {len(view.places)} places are not measured yet.")
     return found
+
+
+def _rates(view: EntryView) -> str:
+    """The learning rates that were tried, where there are several; those in the table first."""
+    tried, is_best = [], True
+    for place in view.measured:
+        if not place.other_rates or place.place.metric == "train_seconds":
+            continue
+        groups = (place.records, *place.other_rates)
+        scores = [value.mean for runs in groups if (value := place.validated(runs)) is not None]
+        is_best &= len(scores) == len(groups) and scores[0] == max(scores)
+        rates = _join(_rate(place, runs) for runs in groups)
+        tried.append(f"{place.place.row}, {place.place.column}: {rates}")
+    if not tried:
+        return ""
+    why = (
+        "by the validation split"
+        if is_best
+        else "as planned, else by the number of seeds, else by the validation split"
+    )
+    return (
+        "Learning rates tried (in brackets: seeds, and their mean score on the validation split), "
+        f"of which the table has the first, {why}: {'; '.join(tried)}."
+    )
+
+
+def _rate(place: PlaceView, runs: Sequence[Record]) -> str:
+    score = place.validated(runs)
+    valid = "" if score is None else f": {number(score.mean, place)}"
+    return f"{runs[0].cell.options['learning_rate']:g} ({len(runs)}{valid})"
 
 
 def _best_at_the_end(view: EntryView) -> str:
