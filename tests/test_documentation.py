@@ -72,7 +72,7 @@ def homes(path: Path) -> dict[str, str]:
 
 
 def test_site(tmp_path: Path) -> None:
-    pytest.importorskip("furo", reason="needs Sphinx and its theme: pip install 'dagnn[docs]'")
+    pytest.importorskip("furo", reason="needs Sphinx and its theme: pip install '.[docs]'")
     site = tmp_path / "site"
     build(site)
     pages = {path: Page(path) for path in site.rglob("*.html")}
