@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 @contextmanager
 def two_workers() -> Iterator[None]:
     """Ray with room for two tasks at a time, each in a process, and a GPU that it believes in."""
-    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'dagnn[cluster]'")
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # or it would leave a token in the home folder
         ray.init(

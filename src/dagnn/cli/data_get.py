@@ -36,8 +36,9 @@ def get(
     """Download a data set, and print where it is.
 
     `code2` is ogbg-code2 of the Open Graph Benchmark (functions), `na` the neural architectures
-    and `asia-bn` the Bayesian networks of D-VAE. A transfer that broke off goes on where it ended;
-    files are verified. What is there already is not fetched again.
+    and `asia-bn` the Bayesian networks of D-VAE. A transfer that broke off goes on where it ended.
+    `na` and `asia-bn` are verified by their hashes; no hash of `code2` is known, of whose archive
+    only the checksums inside are. What is there already is not fetched again.
 
     Examples:
 

@@ -14,7 +14,7 @@ __all__ = ["doctor", "examine"]
 
 PACKAGES = (
     "dagnn", "torch", "torch_geometric", "lightning", "triton", "numpy", "scipy", "numba", "pandas",
-    "pyarrow", "networkx", "matplotlib", "gpytorch", "botorch", "safetensors", "ray",
+    "pyarrow", "networkx", "matplotlib", "gpytorch", "safetensors", "ray",
 )  # fmt: skip
 
 

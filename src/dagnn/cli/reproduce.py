@@ -33,7 +33,10 @@ def reproduce(
         ),
     ] = None,
     preset: Annotated[
-        Preset, typer.Option(help="quick: small, all of it in a quarter of an hour on two cores.")
+        Preset,
+        typer.Option(
+            help="quick: small, all of it in about a quarter of an hour on two idle cores."
+        ),
     ] = Preset.quick,
     seeds: Annotated[
         str | None,

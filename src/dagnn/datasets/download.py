@@ -1,4 +1,5 @@
-"""Fetch public data sets: resumed where a transfer broke off, verified, complete or not there."""
+"""Fetch public data sets: resumed where a transfer broke off, complete or not there, and verified
+where a hash is known."""
 
 from __future__ import annotations
 
@@ -74,8 +75,8 @@ def get_dataset(
         progress: Called with the number of bytes that are there and that of all, if it is known.
 
     Returns:
-        Where it is, and whether it was there already. A file is verified in both cases; of a
-        folder only its presence is looked at, and it is never changed.
+        Where it is, and whether it was there already. A file is verified in both cases, if a hash
+        is known; of a folder only its presence is looked at, and it is never changed.
     """
     target = Path(folder) / download.name
     if target.exists():
