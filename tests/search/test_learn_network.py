@@ -103,12 +103,19 @@ def test_constraints_that_leave_one_network() -> None:
     assert network.edges == [("S", "B")]
     assert report_of(network).rounds == ()
     assert "no search: there is one pivot alone" in report_of(network).notes
+    forced = "required, so in every network and sample, whatever the data say: S → B"
+    assert forced in report_of(network).notes
 
 
 def test_constant_columns_have_no_edges() -> None:
     network = learn(FRAME.assign(same="x"))
     assert not any("same" in edge for edge in network.edges)
     assert any("constant" in note for note in report_of(network).notes)
+    alone = learn()
+    assert network.confidence is not None
+    assert alone.confidence is not None
+    rest = [network.names.index(name) for name in alone.names]
+    assert (network.confidence[np.ix_(rest, rest)] == alone.confidence).all()
 
 
 def test_many_columns_are_searched_without_the_exact_part() -> None:

@@ -128,6 +128,13 @@ def learn_network(
     for note in table.notes:
         phases.line(note)
     notes = list(table.notes)
+    if constraints.required.any():
+        pairs = (
+            f"{table.names[u]} → {table.names[v]}" for v, u in np.argwhere(constraints.required)
+        )
+        notes.append(
+            f"required, so in every network and sample, whatever the data say: {', '.join(pairs)}"
+        )
     place = "cuda" if on_gpu else "cpu"
     loaded = None  # before all work, as it may be one of other networks
     if autoencoder is not None:
