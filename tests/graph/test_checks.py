@@ -94,6 +94,11 @@ def test_levels_that_rise_are_accepted(dtype: torch.dtype) -> None:
     check_levels(torch.tensor([], dtype=dtype), torch.empty(2, 0, dtype=torch.long), 0)
 
 
+def test_operator() -> None:
+    given = torch.tensor([0, 1, 2]), EDGES
+    torch.library.opcheck(torch.ops.dagnn.checked_levels.default, given)
+
+
 @pytest.mark.parametrize(
     ("batch", "batch_size", "error", "message"),
     [

@@ -218,6 +218,17 @@ def test_compile() -> None:
         assert compiled(edges, n).equal(topological_levels(edges, n))
     with pytest.raises(CycleError):
         compiled(torch.tensor([[0, 1], [1, 0]]), 2)
+    for wrong in (-1, 4, 10**8):
+        with pytest.raises(
+            ValueError, match=rf"from 0 to 4 \(exclusive\) in edge_index, got {wrong}"
+        ):
+            compiled(torch.tensor([[0, 1], [1, wrong]]), 4)
+
+
+def test_the_operator_checks_its_edges() -> None:
+    """No kernel may write where a bad edge says, however it was called."""
+    with pytest.raises(ValueError, match=r"from 0 to 4 \(exclusive\) in edge_index, got 100000000"):
+        torch.ops.dagnn.topological_levels(torch.tensor([[0, 1], [1, 10**8]]), 4)
 
 
 @pytest.mark.cuda

@@ -242,6 +242,23 @@ def test_compile() -> None:
                 assert getattr(found, name).equal(getattr(expected, name))
 
 
+def test_compile_with_given_levels() -> None:
+    def build(edges: Tensor, levels: Tensor) -> LevelSchedule:
+        return LevelSchedule.from_edge_index(edges, 4, levels, reverse=False)
+
+    compiled = torch.compile(build, fullgraph=True, backend="aot_eager", dynamic=True)
+    levels = torch.tensor([0, 1, 1, 2])
+    assert same(compiled(DIAMOND, levels), build(DIAMOND, levels))
+    for edges, wrong, message in [
+        (DIAMOND, levels * 0, "levels that rise along every edge, got level 0 -> 0"),
+        (DIAMOND, levels - 1, "levels >= 0, got -1"),
+        (DIAMOND + 10**8, levels, r"from 0 to 4 \(exclusive\) in edge_index, got 100000003"),
+    ]:
+        for run in (build, compiled):
+            with pytest.raises(ValueError, match=message):
+                run(edges, wrong)
+
+
 @pytest.mark.cuda
 @needs_cuda
 def test_cuda_gives_the_same() -> None:

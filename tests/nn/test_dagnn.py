@@ -330,6 +330,47 @@ def test_bad_data(data: Data, message: str) -> None:
         DAGNN(3, 8)(data)
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_bad_values_in_compiled_code(backend: str) -> None:
+    """They are checked when the graph runs, with the messages that eager code has."""
+    torch.compiler.reset()
+    model = DAGNN(3, 8, **TYPED)
+    compiled = torch.compile(model, fullgraph=True, backend=backend, dynamic=True)
+    good = {"x": X, "edge_index": EDGES, "edge_type": TYPES, "batch": TYPES * 0, "batch_size": 2}
+    bad = [
+        ({"edge_index": EDGES + 10**8}, r"from 0 to 4 \(exclusive\) in edge_index, got 100000003"),
+        ({"edge_index": EDGES - 1}, r"from 0 to 4 \(exclusive\) in edge_index, got -1"),
+        ({"edge_type": TYPES + 1}, r"edge types from 0 to 2 \(exclusive\), got 2"),
+        ({"edge_type": TYPES - 1}, r"edge types from 0 to 2 \(exclusive\), got -1"),
+        ({"batch": torch.tensor([0, 1, 0, 1])}, "ascending order, got 0 after 1 at node 2"),
+        ({"batch": torch.tensor([0, 0, 0, 2])}, r"from 0 to 2 \(exclusive\) in batch, got 2"),
+        ({"batch": torch.tensor([0, 0, 1, 1])}, "edge 0 -> 2 from graph 0 to graph 1"),
+    ]
+    assert_close(compiled(**good), model(**good))
+    for arguments, message in bad:
+        for run in (model, compiled):
+            with pytest.raises(ValueError, match=message):
+                run(**{**good, **arguments})
+    assert_close(compiled(**good), model(**good))
+
+
+def test_operators_that_check() -> None:
+    sweep = LevelSchedule.from_edge_index(EDGES).forward
+    edges = sweep.order, sweep.pred_ptr, sweep.pred
+    torch.library.opcheck(torch.ops.dagnn.checked_edge_type.default, (TYPES, 2))
+    torch.library.opcheck(torch.ops.dagnn.checked_batch.default, (TYPES * 0, 1, *edges))
+
+
+def test_bad_values_in_exported_code() -> None:
+    good = X, EDGES, TYPES
+    program = torch.export.export(DAGNN(3, 8, **TYPED), good).module()
+    program(*good)
+    with pytest.raises(ValueError, match=r"in edge_index, got 100000003"):
+        program(X, EDGES + 10**8, TYPES)
+    with pytest.raises(ValueError, match="edge types from 0 to 2"):
+        program(X, EDGES, TYPES + 1)
+
+
 def test_data_and_tensors_at_once() -> None:
     data = Data(x=X, edge_index=EDGES)
     with pytest.raises(ValueError, match="either a PyG Data or tensors"):

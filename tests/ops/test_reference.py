@@ -1,15 +1,20 @@
 """The level loop, with aggregators and cells so simple that the result is known."""
 
+import shutil
+from itertools import pairwise
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 from torch_geometric.data import Batch, Data
 
-from dagnn import LevelSchedule, topological_levels
+from dagnn import DAGNN, LevelSchedule, longest_path_length, topological_levels
 from dagnn.nn.aggregators import make_aggregator
 from dagnn.nn.cells import make_cell
 from dagnn.ops.reference import layer_states
+from tests.nn.configurations import gradients
 
 EDGES = torch.tensor([[5, 5, 1, 0, 1, 2, 2], [1, 0, 0, 3, 3, 3, 4]])
 
@@ -74,3 +79,58 @@ def test_one_loop_serves_a_batch() -> None:
     batch = Batch.from_data_list([graph, graph, graph])
     one = states(EDGES, graph.x, "sum")
     assert_close(states(batch.edge_index, batch.x, "sum"), one.repeat(3, 1))
+
+
+def chained_levels(*widths: int) -> Tensor:
+    """Levels of these widths; every node hears of two of the level before it."""
+    edges, first = [], 0
+    for above, width in pairwise(widths):
+        low = first + above
+        edges += [(first + (i + k) % above, low + i) for i in range(width) for k in (0, 1)]
+        first = low
+    return torch.tensor(edges).t()
+
+
+# Widths of levels: depths that are equal and that differ, levels that start at the same place.
+WIDTHS = [(3, 2), (3, 4), (5, 4), (2, 2, 3), (2, 3, 3), (2, 2, 4, 2), (3, 2)]
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "aot_eager",
+        pytest.param(
+            "inductor", marks=pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+        ),
+    ],
+)
+@pytest.mark.parametrize(("aggregator", "cell"), [("sum", "lstm"), ("attention", "gru")])
+def test_compile(aggregator: str, cell: str, backend: str) -> None:
+    """Outputs and gradients, on one graph after another."""
+    torch.compiler.reset()
+    options: dict[str, Any] = {"aggregator": aggregator, "cell": cell, "bidirectional": True}
+    model = DAGNN(5, 4, 2, 3, backend="reference", **options)
+    compiled = torch.compile(model, backend=backend)
+    for widths in WIDTHS:
+        edges, x = chained_levels(*widths), torch.randn(sum(widths), 5, requires_grad=True)
+        assert int(longest_path_length(edges)) == len(widths)
+        out, expected = compiled(x, edges), model(x, edges)
+        assert_close(out, expected)
+        for a, b in zip(gradients(out, model, x), gradients(expected, model, x), strict=True):
+            assert_close(a, b)
+
+
+def test_nothing_is_compiled_anew_for_another_depth() -> None:
+    torch.compiler.reset()
+    compiled = []
+
+    def count(graph: torch.fx.GraphModule, _: list[Tensor]) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    model = torch.compile(DAGNN(5, 4, 1, 3, aggregator="sum", cell="lstm"), backend=count)
+    counts = []
+    for widths in [(3, 2), (4, 4, 3), (4, 5), (2, 3, 5, 3), (5, 6, 2, 2, 3)]:
+        model(torch.randn(sum(widths), 5), chained_levels(*widths))
+        counts.append(len(compiled))
+    assert counts[1:] == [counts[1]] * 4  # the second graph tells torch.compile that sizes vary

@@ -1,4 +1,9 @@
-"""Checks at the public boundary: what was expected, what came, what to do."""
+"""Checks at the public boundary: what was expected, what came, what to do.
+
+Values cannot be read while torch.compile or torch.export traces a graph. They are then checked when
+it runs, by an operator that needs them; where none does, by one that hands them on, since what
+nobody uses is left out of a graph.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,10 @@ from torch import Tensor
 
 __all__ = [
     "check_batch",
+    "check_batch_values",
+    "check_edge_form",
     "check_edge_index",
+    "check_edge_values",
     "check_levels",
     "check_same_device",
     "infer_num_nodes",
@@ -15,6 +23,13 @@ __all__ = [
 
 
 def check_edge_index(edge_index: Tensor, num_nodes: int | None = None) -> None:
+    check_edge_form(edge_index, num_nodes)
+    if not torch.compiler.is_compiling():
+        check_edge_values(edge_index, num_nodes)
+
+
+def check_edge_form(edge_index: Tensor, num_nodes: int | None = None) -> None:
+    """All but the values."""
     _check_tensor("edge_index", edge_index)
     if edge_index.dtype != torch.long:
         raise TypeError(
@@ -28,8 +43,11 @@ def check_edge_index(edge_index: Tensor, num_nodes: int | None = None) -> None:
         )
     if num_nodes is not None and num_nodes < 0:
         raise ValueError(f"expected num_nodes >= 0, got {num_nodes}")
-    if torch.compiler.is_compiling() or edge_index.numel() == 0:
-        return  # values cannot be read while a graph is traced
+
+
+def check_edge_values(edge_index: Tensor, num_nodes: int | None = None) -> None:
+    if edge_index.numel() == 0:
+        return
     low, high = _bounds(edge_index)
     if low < 0 or (num_nodes is not None and high >= num_nodes):
         bound = "the number of nodes" if num_nodes is None else num_nodes
@@ -42,11 +60,14 @@ def check_edge_index(edge_index: Tensor, num_nodes: int | None = None) -> None:
 def infer_num_nodes(edge_index: Tensor, num_nodes: int | None) -> int:
     if num_nodes is not None:
         return num_nodes
-    return int(edge_index.max()) + 1 if edge_index.numel() else 0
+    return max(int(edge_index.max()) + 1, 0) if edge_index.numel() else 0
 
 
-def check_levels(levels: Tensor, edge_index: Tensor, num_nodes: int) -> None:
-    """Any non-negative integers that rise along every edge are a valid order of computation."""
+def check_levels(levels: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
+    """Any non-negative integers that rise along every edge are a valid order of computation.
+
+    Returns them, checked: while a graph is traced, they are checked only if the result is used.
+    """
     _check_tensor("levels", levels)
     if levels.is_floating_point() or levels.is_complex() or levels.dtype == torch.bool:
         found = " with NaN in it" if levels.is_floating_point() and levels.isnan().any() else ""
@@ -59,7 +80,27 @@ def check_levels(levels: Tensor, edge_index: Tensor, num_nodes: int) -> None:
             f"expected one level per node, shape [{num_nodes}], got {list(levels.shape)}"
         )
     check_same_device(edge_index=edge_index, levels=levels)
-    if torch.compiler.is_compiling() or num_nodes == 0:
+    if not torch.compiler.is_compiling():
+        _check_level_values(levels, edge_index)
+    elif levels.device.type == "cpu":  # elsewhere, a look would wait for the device
+        levels = torch.ops.dagnn.checked_levels(levels, edge_index)
+    return levels
+
+
+@torch.library.custom_op("dagnn::checked_levels", mutates_args=())
+def _checked_levels(levels: Tensor, edge_index: Tensor) -> Tensor:
+    check_edge_values(edge_index, len(levels))
+    _check_level_values(levels, edge_index)
+    return levels.clone()
+
+
+@_checked_levels.register_fake
+def _(levels: Tensor, edge_index: Tensor) -> Tensor:
+    return torch.empty_like(levels)
+
+
+def _check_level_values(levels: Tensor, edge_index: Tensor) -> None:
+    if levels.numel() == 0:
         return
     if int(levels.min()) < 0:
         raise ValueError(f"expected levels >= 0, got {int(levels.min())}")
@@ -89,7 +130,11 @@ def check_batch(batch: Tensor, num_nodes: int, batch_size: int | None = None) ->
         if batch_size is None:
             raise ValueError("expected batch_size beside batch inside torch.compile, got None")
         return batch_size
-    if num_nodes == 0:
+    return check_batch_values(batch, batch_size)
+
+
+def check_batch_values(batch: Tensor, batch_size: int | None = None) -> int:
+    if batch.numel() == 0:
         return batch_size or 0
     if bool((batch[1:] < batch[:-1]).any()):
         at = int((batch[1:] < batch[:-1]).nonzero()[0]) + 1

@@ -20,7 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dagnn.graph.checks import check_batch, check_edge_index, check_same_device, infer_num_nodes
+from dagnn.graph.checks import (
+    check_batch,
+    check_edge_form,
+    check_edge_index,
+    check_edge_values,
+    check_same_device,
+    infer_num_nodes,
+)
 
 __all__ = ["CycleError", "longest_path_length", "sources", "targets", "topological_levels"]
 
@@ -66,7 +73,7 @@ def topological_levels(edge_index: Tensor, num_nodes: int | None = None) -> Tens
         >>> topological_levels(torch.tensor([[0, 1, 0, 2], [1, 3, 2, 3]]))
         tensor([0, 1, 1, 2])
     """
-    check_edge_index(edge_index, num_nodes)
+    check_edge_form(edge_index, num_nodes)
     num_nodes = infer_num_nodes(edge_index, num_nodes)
     levels: Tensor = torch.ops.dagnn.topological_levels(edge_index, num_nodes)
     return levels
@@ -75,7 +82,9 @@ def topological_levels(edge_index: Tensor, num_nodes: int | None = None) -> Tens
 @torch.library.custom_op("dagnn::topological_levels", mutates_args=())
 def _topological_levels(edge_index: Tensor, num_nodes: int) -> Tensor:
     # An operator of its own, so that torch.compile and torch.export see one opaque node.
-    edges = edge_index.detach().cpu().numpy()
+    here = edge_index.detach().cpu()
+    check_edge_values(here, num_nodes)  # compiled code would write to any place it is told
+    edges = here.numpy()
     source, target = np.ascontiguousarray(edges[0]), np.ascontiguousarray(edges[1])
     # Half the bytes are half the cache misses, which is where the time goes in large graphs.
     small = max(num_nodes, len(source)) < 2**31 - 1

@@ -14,7 +14,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from dagnn.graph.checks import check_edge_index, check_levels, infer_num_nodes
+from dagnn.graph.checks import (
+    check_edge_form,
+    check_edge_index,
+    check_levels,
+    infer_num_nodes,
+)
 from dagnn.graph.levels import topological_levels
 
 __all__ = ["LevelSchedule", "Sweep"]
@@ -116,7 +121,9 @@ class LevelSchedule:
         """
         if num_nodes is None and levels is not None:
             num_nodes = len(levels)
-        check_edge_index(edge_index, num_nodes)
+        # Where levels are computed, that checks the values.
+        check = check_edge_form if levels is None else check_edge_index
+        check(edge_index, num_nodes)
         num_nodes = infer_num_nodes(edge_index, num_nodes)
         directions = [_levels(edge_index, num_nodes, levels)]
         if reverse:
@@ -215,8 +222,7 @@ class LevelSchedule:
 def _levels(edge_index: Tensor, num_nodes: int, levels: Tensor | None) -> Tensor:
     if levels is None:
         return topological_levels(edge_index, num_nodes)
-    check_levels(levels, edge_index, num_nodes)
-    return levels
+    return check_levels(levels, edge_index, num_nodes)
 
 
 _Sorted = tuple[

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from dagnn.graph.checks import check_batch, check_same_device
+from dagnn.graph.checks import check_batch, check_batch_values, check_same_device
 from dagnn.graph.schedule import LevelSchedule
 
 __all__ = ["OTHER_EDGES", "GraphInput", "GraphReader", "has_edges", "read_graph"]
@@ -142,7 +142,7 @@ def read_graph(
                 f"has no use for it; got shape {list(value.shape)}. If it was meant as "
                 "another argument, pass that by name: batch=..."
             )
-    _check_edges(model, edge_type, edge_attr, schedule.num_edges, may_read)
+    edge_type = _check_edges(model, edge_type, edge_attr, schedule.num_edges, may_read)
     if batch is None:
         if batch_size not in (None, 1):
             raise ValueError(
@@ -152,7 +152,7 @@ def read_graph(
         batch_size = 1
     elif may_read or batch_size is None:
         batch_size = check_batch(batch, num_nodes, batch_size)
-        _check_edges_stay_inside(batch, schedule)
+        batch = _check_edges_stay_inside(batch, batch_size, schedule)
     return GraphInput(x, edge_type, edge_attr, batch, batch_size or 0, schedule)
 
 
@@ -184,7 +184,8 @@ def _check_edges(
     edge_attr: Tensor | None,
     num_edges: int,
     may_read: bool,
-) -> None:
+) -> Tensor | None:
+    """Returns the edges' types: while a graph is traced, they are checked only if that is used."""
     if model.edge_types is not None:
         if edge_type is None:
             raise ValueError(
@@ -195,13 +196,11 @@ def _check_edges(
                 f"expected edge_type of dtype torch.int64 and shape [{num_edges}], one per "
                 f"edge, got {edge_type.dtype} and {list(edge_type.shape)}"
             )
-        if may_read and num_edges and not torch.compiler.is_compiling():
-            low, high = (int(value) for value in edge_type.aminmax())
-            if low < 0 or high >= model.edge_types:
-                raise ValueError(
-                    f"expected edge types from 0 to {model.edge_types} (exclusive), "
-                    f"got {low if low < 0 else high}"
-                )
+        if torch.compiler.is_compiling():
+            if edge_type.device.type == "cpu":  # elsewhere, a look would wait for the device
+                edge_type = torch.ops.dagnn.checked_edge_type(edge_type, model.edge_types)
+        elif may_read:
+            _check_type_values(edge_type, model.edge_types)
     if model.edge_channels is not None:
         if edge_attr is None or edge_attr.shape != (num_edges, model.edge_channels):
             found = None if edge_attr is None else list(edge_attr.shape)
@@ -209,6 +208,29 @@ def _check_edges(
                 f"expected edge_attr of shape [{num_edges}, {model.edge_channels}], got {found}"
             )
         _check_dtype(model, "edge_attr", edge_attr)
+    return edge_type
+
+
+@torch.library.custom_op("dagnn::checked_edge_type", mutates_args=())
+def _checked_edge_type(edge_type: Tensor, edge_types: int) -> Tensor:
+    _check_type_values(edge_type, edge_types)
+    return edge_type.clone()
+
+
+@_checked_edge_type.register_fake
+def _(edge_type: Tensor, edge_types: int) -> Tensor:
+    return torch.empty_like(edge_type)
+
+
+def _check_type_values(edge_type: Tensor, edge_types: int) -> None:
+    if edge_type.numel() == 0:
+        return
+    low, high = (int(value) for value in edge_type.aminmax())
+    if low < 0 or high >= edge_types:
+        raise ValueError(
+            f"expected edge types from 0 to {edge_types} (exclusive), "
+            f"got {low if low < 0 else high}"
+        )
 
 
 def has_edges(schedule: LevelSchedule, edge_index: Tensor) -> bool:
@@ -221,16 +243,38 @@ def has_edges(schedule: LevelSchedule, edge_index: Tensor) -> bool:
     return torch.equal(edges, edge_index[:, sweep.pred_edge])
 
 
-def _check_edges_stay_inside(batch: Tensor, schedule: LevelSchedule) -> None:
-    if torch.compiler.is_compiling():
-        return
+def _check_edges_stay_inside(batch: Tensor, batch_size: int, schedule: LevelSchedule) -> Tensor:
+    """Returns the batch vector: while a graph is traced, it is checked only if that is used."""
     sweep = schedule.forward
-    graph = batch[sweep.order]  # by position
-    target = torch.repeat_interleave(sweep.pred_ptr.diff(), output_size=sweep.num_edges)
-    crossing = graph[sweep.pred] != graph[target]
+    edges = sweep.order, sweep.pred_ptr, sweep.pred
+    if not torch.compiler.is_compiling():
+        _check_crossing(batch, *edges)
+    elif batch.device.type == "cpu":  # elsewhere, a look would wait for the device
+        batch = torch.ops.dagnn.checked_batch(batch, batch_size, *edges)
+    return batch
+
+
+@torch.library.custom_op("dagnn::checked_batch", mutates_args=())
+def _checked_batch(
+    batch: Tensor, batch_size: int, order: Tensor, pred_ptr: Tensor, pred: Tensor
+) -> Tensor:
+    check_batch_values(batch, batch_size)
+    _check_crossing(batch, order, pred_ptr, pred)
+    return batch.clone()
+
+
+@_checked_batch.register_fake
+def _(batch: Tensor, batch_size: int, order: Tensor, pred_ptr: Tensor, pred: Tensor) -> Tensor:
+    return torch.empty_like(batch)
+
+
+def _check_crossing(batch: Tensor, order: Tensor, pred_ptr: Tensor, pred: Tensor) -> None:
+    graph = batch[order]  # by position
+    target = torch.repeat_interleave(pred_ptr.diff(), output_size=pred.numel())
+    crossing = graph[pred] != graph[target]
     if bool(crossing.any()):
         slot = int(crossing.nonzero()[0])
-        u, v = int(sweep.order[sweep.pred[slot]]), int(sweep.order[target[slot]])
+        u, v = int(order[pred[slot]]), int(order[target[slot]])
         raise ValueError(
             f"expected edges inside one graph, got edge {u} -> {v} from graph {int(batch[u])} to "
             f"graph {int(batch[v])}"

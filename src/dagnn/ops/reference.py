@@ -21,6 +21,9 @@ from dagnn.graph.schedule import Sweep
 __all__ = ["layer_states"]
 
 
+# Not traced by torch.compile: it would unroll the levels, and compile anew for every depth, for
+# minutes. And inductor, where the sizes of levels vary, was seen to read sums before it made them.
+@torch.compiler.disable(reason="the levels are run one by one, as many as a graph has")
 def layer_states(
     x: Tensor, sweep: Sweep, aggregator: nn.Module, cell: Any, edge: Tensor | None = None
 ) -> Tensor:
