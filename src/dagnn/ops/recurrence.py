@@ -99,8 +99,10 @@ def _why_not_triton(device: torch.device, dtype: torch.dtype) -> str | None:
 def _too_wide_for_triton(aggregator: str, hidden: int, device: torch.device) -> str | None:
     """What a gated sum needs of shared memory is known beforehand; an attention, which needs less,
     is tried."""
+    if aggregator != "gated_sum":
+        return None
     precision = "fp32" if hidden <= FEW_UNITS else product_precision(device)
-    if aggregator != "gated_sum" or _gated_sum_fits(hidden, precision):
+    if _gated_sum_fits(hidden, precision):
         return None
     return (
         f"expected gated sums of a size that fits a GPU's shared memory in {precision}, got "
