@@ -65,6 +65,12 @@ def test_constants_change_nothing(score: str, require: list[tuple[str, str]]) ->
         assert found.adjacency[:, 5:].sum() + found.adjacency[5:].sum() == len(require)
 
 
+def test_a_start_loses_its_edges_with_constants() -> None:
+    table = make_table(np.column_stack([np.arange(40) % 2, np.zeros(40, dtype=int)]), [2, 1])
+    start = np.array([[False, True], [False, False]])
+    assert not hill_climb(FamilyScores(table), start=start, restarts=0).adjacency.any()
+
+
 def test_progress() -> None:
     told: list[tuple[int, int]] = []
     scores = FamilyScores(dependent_table(3, 20, seed=0))

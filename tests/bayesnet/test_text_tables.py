@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from dagnn.bayesnet.table import read_table
-from dagnn.bayesnet.text_tables import ragged_line
+from dagnn.bayesnet.text_tables import other_format, ragged_line
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,15 @@ def test_what_is_no_table_looks_like(name: str, content: bytes, hint: str, tmp_p
         read_table(tmp_path / name)
 
 
-def test_a_ragged_line_alone_needs_no_hint(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("a,b\nx\n")
+@pytest.mark.parametrize("head", ["a,b", '"a;b;c",d'])
+def test_a_ragged_line_alone_needs_no_hint(head: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{head}\nx\n")
     with pytest.raises(ValueError, match=r"expected 2 fields, as in the first line, got 1$"):
         read_table(tmp_path / "a.csv")
+
+
+def test_compressed_bytes_are_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\nx\n"))
+    assert other_format(tmp_path / "a.csv.gz", ",") is None
+    (tmp_path / "a.csv").write_bytes(b"a;b;c\n")
+    assert other_format(tmp_path / "a.csv", ",") is not None

@@ -247,7 +247,12 @@ def test_embed(checkpoint: Path, sources: Path, tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "x.parquet").to_pydict()
     assert table["name"] == ["get_name", "xyz", "A.count"]
     assert np.array(table["vector"], dtype=np.float32) == pytest.approx(vectors)
+    (sources / "sub").mkdir()
+    (sources / "sub" / "link.py").symlink_to(sources / "b.py")
     files = sources / "b.py", sources / "a.py", sources  # each once, in this order
+    run("embed", *files, "--checkpoint", checkpoint, "--out", tmp_path / "y.parquet")
+    named = pq.read_table(tmp_path / "y.parquet").to_pydict()["file"]
+    assert named == [str(sources / name) for name in ("b.py", "a.py", "a.py")]
     run("embed", *files, "--checkpoint", checkpoint, "--out", tmp_path / "y.npy")
     assert np.load(tmp_path / "y.npy") == pytest.approx(vectors[[2, 0, 1]], abs=1e-6)
     with pytest.raises(ValueError, match=r"\.parquet or \.npy"):

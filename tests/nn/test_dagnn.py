@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -167,6 +168,7 @@ def test_second_derivatives_of_the_reference(readout: str) -> None:
 
 
 def test_types_of_arguments() -> None:
+    assert DAGNN(np.int64(3), np.int64(4)).hidden_channels == 4  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"expected hidden_channels as an int, got 7\.0"):
         DAGNN(3, 7.0)  # type: ignore[arg-type]
     x, edge_index = torch.randn(3, 3), torch.tensor([[0, 1], [1, 2]])
@@ -202,7 +204,37 @@ def _doubled(model: DAGNN) -> None:
     model.reverse_layers[1].cell.register_forward_hook(lambda *call: 2 * call[-1])
 
 
-@pytest.mark.parametrize("change", [_forgets, _normed, _pruned, _doubled])
+class _Adapter(nn.Module):
+    """A layer with something beside it, of whose weights one has the usual name."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.layer = layer
+        self.beside = nn.Linear(layer.in_features, layer.out_features, bias=False).double()
+
+    @property
+    def weight(self) -> Tensor:
+        return self.layer.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x) + self.beside(x)
+        return out
+
+
+def _adapted(model: DAGNN) -> None:
+    torch.manual_seed(1)
+    aggregator: Any = model.forward_layers[1].aggregator
+    aggregator.key = _Adapter(aggregator.key)
+
+
+def test_hooks_of_the_way_back_are_called() -> None:
+    model, calls = DAGNN(IN, 6).double(), []
+    model.forward_layers[0].cell.register_full_backward_pre_hook(lambda *call: calls.append(call))
+    model(kite()).sum().backward()
+    assert calls
+
+
+@pytest.mark.parametrize("change", [_forgets, _normed, _pruned, _doubled, _adapted])
 def test_changed_layers_count(change: Callable[[DAGNN], None]) -> None:
     """The fused operator knows weights alone: what else decides is left to the modules."""
     graphs = Batch.from_data_list(example_graphs())

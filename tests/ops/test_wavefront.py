@@ -348,7 +348,7 @@ def test_narrow_levels_in_number_are_a_wavefront(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.delenv("DAGNN_WAVEFRONT", raising=False)
     monkeypatch.setattr(launch, "processors", lambda _: 132)
-    monkeypatch.setattr(wave, "_memory_of", lambda _: launch.SHARED_MEMORY)
+    monkeypatch.setattr(launch, "memory_of", lambda _: launch.SHARED_MEMORY)
     deep, shallow = schedule_of(chain(100)), schedule_of(chain(10))
     one_way = deep._replace(order=deep.order[:1])
     # In fp16, 5 blocks of units in 3 roles and 2 directions: 4 programs each, of 16 nodes.

@@ -312,6 +312,19 @@ def test_padded_steps_of_message_passing(
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
+@pytest.mark.parametrize(("channels", "captured"), [(300, True), (600, False)])
+def test_models_too_wide_for_their_fused_path_are_not_captured(
+    channels: int, captured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference looks at schedules on the host."""
+    pytest.importorskip("triton", reason="Triton comes with PyTorch's builds for Linux")
+    monkeypatch.setattr(code_training, "_can_capture", lambda *_: True)
+    run = small_run("tok", "dvae")
+    run = replace(run, encoder=replace(run.encoder, channels=channels))
+    module = TokenPrediction(run.encoder, vocabulary())
+    assert code_training._captures(run, module, torch.device("cuda"), 1) == captured
+
+
 def test_a_sweep_goes_on_where_a_rate_diverges(tmp_path: Path) -> None:
     run = small_run(epochs=1)
     best, scores = sweep(run, load_share, tmp_path, [1e30, 0.01], **QUIET)

@@ -90,6 +90,10 @@ def test_overlapping_calls_leave_the_number_of_threads(checkpoint: Path) -> None
         next(first)  # inside
         with ThreadPoolExecutor(1) as pool:
             pool.submit(naming.embed, task, functions, device="cpu").result()
+            numbers = naming._results(
+                task, functions, "cpu", lambda _: torch.tensor([torch.get_num_threads()])
+            )
+            assert [int(found) for _, found in numbers] == [1]  # though another one has left
             first.close()
             assert pool.submit(torch.get_num_threads).result() == 2
         assert torch.get_num_threads() == 2

@@ -50,6 +50,7 @@ def hill_climb(
     if not constraints.allow(first[None])[0]:
         raise ValueError("expected a start that meets the constraints, got one that does not")
     constraints = _without_constants(constraints, scores.table.cardinalities)
+    first &= ~constraints.forbidden
     generator = np.random.default_rng(seed)
     best = SearchResult(first, -np.inf)
     for climb in range(1 + restarts):

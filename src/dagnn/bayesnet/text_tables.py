@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["doubts_of_names", "other_format", "ragged_line"]
 
 SHOWN = 5  # names in a note
+COMPRESSED = (".bz2", ".gz", ".lz4", ".zst")  # which pyarrow reads as they are
 
 
 def doubts_of_names(table: pyarrow.Table) -> tuple[str, ...]:
@@ -53,10 +55,13 @@ def ragged_line(path: Path, delimiter: str) -> str | None:
 def other_format(path: Path, delimiter: str) -> str | None:
     """What a file that is no table looks like instead: text in UTF-16, or fields that are separated
     by something else, which the first line has more of."""
+    if path.suffix.lower() in COMPRESSED:
+        return None
     with path.open("rb") as file:
         first = file.readline()
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "it is text in UTF-16; save it in UTF-8"
+    first = re.sub(rb'"[^"]*"', b"", first)
     counts = {mark: first.count(mark.encode()) for mark in (delimiter, ";", "\t", "|", ",")}
     most = max(counts, key=lambda mark: counts[mark])  # of equal ones the first
     if most == delimiter:

@@ -28,17 +28,20 @@ def read_functions(
     """
     from dagnn.datasets.corpus_parts import parse_file
     from dagnn.datasets.functions import SourceError
-    from dagnn.datasets.sources import find_sources, name_as_text
+    from dagnn.datasets.sources import SourceFile, find_sources, name_as_text
 
     files: list[str] = []
     functions: list[FunctionGraph] = []
-    each = (source for path in paths for source in find_sources([path]))
-    sources = list({os.path.realpath(source.path): source for source in each}.values())
+    found: dict[str, SourceFile] = {}
+    for path in paths:
+        for source in find_sources([path]):
+            found.setdefault(os.path.realpath(source.path), source)  # each file once
+    sources = list(found.values())
     failed = 0
     for source in sources:
         name = name_as_text(source.path)
         try:
-            found = parse_file(source)
+            parsed = parse_file(source)
         except SourceError as error:
             failed += 1
             place = "" if error.lineno is None else f"{error.lineno}:{error.offset}:"
@@ -49,8 +52,8 @@ def read_functions(
                 soft_wrap=True,
             )
             continue
-        files += [name] * len(found)
-        functions += found
+        files += [name] * len(parsed)
+        functions += parsed
     if not sources:
         raise ValueError(f"expected Python files, found none in {', '.join(paths)}")
     if failed == len(sources):

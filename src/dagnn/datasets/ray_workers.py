@@ -30,7 +30,7 @@ def connected(address: str) -> Iterator[Any]:
     try:
         ray = import_module("ray")
     except ImportError as error:
-        raise ValueError("expected Ray to be installed: pip install ray") from error
+        raise ValueError("expected Ray to be installed: pip install 'ray>=2.40'") from error
     if ray.is_initialized():
         yield ray
         return

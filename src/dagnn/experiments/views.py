@@ -82,9 +82,7 @@ class PlaceView:
     def validated(self, records: Sequence[Record]) -> Measured | None:
         """What runs have on the validation split of the score that is reported on the test split,
         if there is one."""
-        split, _, score = self.place.metric.partition("_")
-        values = [v for r in records if (v := r.metric(f"valid_{score}")) is not None]
-        return _mean(values, self.place.scale) if split == "test" and values else None
+        return _validated(records, self.place)
 
     def measure(self, metric: str) -> Measured | None:
         """The mean of a metric over the runs."""
@@ -245,7 +243,9 @@ def _records_at(
         is_first = any(record.cell.id in first for record in group)
         as_planned = group[0].cell.config == place.cell.config
         latest = max(str(record.content.get("finished")) for record in group)
-        return is_first, as_planned, len(group), _validated(group, place), latest, group[0].cell.id
+        valid = _validated(group, place)
+        score = -math.inf if valid is None else valid.mean
+        return is_first, as_planned, len(group), score, latest, group[0].cell.id
 
     by_rate: dict[Any, tuple[Record, ...]] = {}
     data: Any = None
@@ -257,13 +257,10 @@ def _records_at(
     return list(by_rate.values())
 
 
-def _validated(group: list[Record], place: Place) -> float:
-    """The mean score on the validation split of what is reported on the test split."""
+def _validated(records: Sequence[Record], place: Place) -> Measured | None:
     split, _, score = place.metric.partition("_")
-    if split != "test":
-        return 0.0
-    values = [record.metric(f"valid_{score}") for record in group]
-    return statistics.fmean(v if isinstance(v, float) else 0.0 for v in values)
+    values = [v for r in records if (v := r.metric(f"valid_{score}")) is not None]
+    return _mean(values, place.scale) if split == "test" and values else None
 
 
 def _changes(place: Place, run: Record) -> dict[str, Any]:

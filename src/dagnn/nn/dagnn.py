@@ -2,6 +2,7 @@ r"""The model of the paper: layers of the DAG recurrence, both directions, and a
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from torch_geometric.data import Data
 from dagnn.graph.schedule import LevelSchedule, Sweep
 from dagnn.nn.aggregators import make_aggregator
 from dagnn.nn.cells import make_cell
-from dagnn.nn.fused import fused_kind, fused_states, has_hooks
+from dagnn.nn.fused import fused_kind, fused_states, is_plain
 from dagnn.nn.inputs import GraphInput, read_graph
 from dagnn.nn.readout import Readout
 from dagnn.ops.pool import pool
@@ -164,7 +165,7 @@ class DAGNN(nn.Module):
             "edge_channels": edge_channels,
         }
         for name, size in sizes.items():
-            if size is not None and not isinstance(size, int):
+            if size is not None and not isinstance(size, Integral):
                 raise TypeError(f"expected {name} as an int, got {size!r}")
             if size is not None and size < 1:
                 raise ValueError(f"expected {name} >= 1, got {size}")
@@ -281,7 +282,7 @@ class DAGNN(nn.Module):
         kinds = {fused_kind(layer.aggregator, layer.cell) for layer in layers}
         if len(kinds) > 1 or any(type(layer) is not DAGNNLayer for layer in layers):
             return None
-        return None if any(map(has_hooks, layers)) else kinds.pop()
+        return kinds.pop() if all(map(is_plain, layers)) else None
 
     @property
     def is_fused(self) -> bool:
@@ -304,11 +305,11 @@ class DAGNN(nn.Module):
             )
         return choose_backend(self.backend, kind, device, dtype, self.hidden_channels)
 
-    @property
-    def _path(self) -> str:
-        """What would run where the model is: ``"fused"`` or ``"reference"``."""
+    def path(self, device: torch.device | None = None) -> str:
+        """What would run on a device, by default that of the model: ``"fused"`` or
+        ``"reference"``."""
         try:
-            backend = self._backend(self._parameter.device)
+            backend = self._backend(self._parameter.device if device is None else device)
         except ValueError:  # refused when called, with the reason
             backend = self.backend
         return "reference" if backend == "reference" else "fused"
@@ -379,5 +380,5 @@ class DAGNN(nn.Module):
             f"{self.in_channels}, {self.hidden_channels}, num_layers={self.num_layers}, "
             f"out_channels={self.out_channels}, bidirectional={self.bidirectional}, "
             f"readout_nodes={self.readout_nodes!r}, readout_layers={self.readout_layers!r}, "
-            f"dropout={self.dropout}, backend={self.backend!r}, path={self._path!r}"
+            f"dropout={self.dropout}, backend={self.backend!r}, path={self.path()!r}"
         )

@@ -15,7 +15,7 @@ from dagnn.ops.float32 import float64_bmm
 from dagnn.ops.recurrence import FEW_UNITS, product_precision, stack_states
 from dagnn.ops.stack import AGGREGATOR_PARAMETERS, CELL_PARAMETERS
 
-__all__ = ["fused_kind", "fused_states", "has_hooks"]
+__all__ = ["fused_kind", "fused_states", "is_plain"]
 
 _AGGREGATORS = {Attention: "attention", GatedSum: "gated_sum"}
 _CELLS = {nn.GRUCell: "gru", LinearCell: "linear"}
@@ -28,11 +28,16 @@ def fused_kind(aggregator: nn.Module, cell: nn.Module) -> tuple[str, str] | None
     return None if kind[0] is None or kind[1] is None else (kind[0], kind[1])
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether a module or one in it has hooks, which the operator would not call. Pruning and the
-    older norms of weights compute weights in them."""
-    return any(
-        part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
+def is_plain(module: nn.Module) -> bool:
+    """Whether a module is made of torch's and ours alone, without hooks: of others the operator
+    would take the weights, and not do what they do. Pruning and the older norms of weights are
+    hooks, parametrizations and adapters types of their own."""
+    return not any(
+        part._forward_hooks
+        or part._forward_pre_hooks
+        or part._backward_hooks
+        or part._backward_pre_hooks
+        or not type(part).__module__.startswith(("torch.nn.modules.", "dagnn.nn."))
         for part in module.modules()
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import NamedTuple, Protocol
 
 import torch
@@ -81,7 +82,7 @@ def read_graph(
                 f"expected {name} as a torch.Tensor, got {type(value).__name__}; convert it with "
                 f"torch.as_tensor({name})"
             )
-    if batch_size is not None and not isinstance(batch_size, int | torch.SymInt):
+    if batch_size is not None and not isinstance(batch_size, Integral | torch.SymInt):
         raise TypeError(f"expected batch_size as an int, got {type(batch_size).__name__}")
     # A model uses the edge information it was made for and ignores the rest, unless that does
     # not even fit the edges: then it was meant as another argument, such as batch.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -102,7 +102,7 @@ def _too_wide_for_triton(aggregator: str, hidden: int, device: torch.device) -> 
     if aggregator != "gated_sum":
         return None
     precision = "fp32" if hidden <= FEW_UNITS else product_precision(device)
-    if _gated_sum_fits(hidden, precision):
+    if _gated_sum_fits(hidden, precision, device):
         return None
     return (
         f"expected gated sums of a size that fits a GPU's shared memory in {precision}, got "
@@ -111,11 +111,12 @@ def _too_wide_for_triton(aggregator: str, hidden: int, device: torch.device) -> 
 
 
 @torch.compiler.assume_constant_result
-def _gated_sum_fits(hidden: int, precision: str) -> bool:
-    from dagnn.ops.triton.launch import candidates, level_precision
+@lru_cache
+def _gated_sum_fits(hidden: int, precision: str, device: torch.device) -> bool:
+    from dagnn.ops.triton.launch import candidates, level_precision, memory_of
 
     level = level_precision(precision, hidden, bounded=True)
-    return any(True for _ in candidates(hidden, level, phases=2))
+    return any(True for _ in candidates(hidden, level, phases=2, memory=memory_of(device)))
 
 
 def _interpreting() -> bool:

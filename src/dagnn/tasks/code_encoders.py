@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
@@ -162,6 +163,10 @@ class CodeEncoder(nn.Module):
         """Whether the model runs as one operator, without a look at the schedule on the host."""
         body = self.body
         return isinstance(body, DAGNN) and body.is_fused and not body.dropout
+
+    def runs_reference(self, device: torch.device) -> bool:
+        """Whether a recurrent model would run without its fused path there."""
+        return isinstance(self.body, DAGNN) and self.body.path(device) == "reference"
 
     @property
     def is_static(self) -> bool:

@@ -63,7 +63,7 @@ def train_code(
 
     The folder is that of :func:`dagnn.training.fit`, with a ``record.json`` that is also returned:
     config, seed, metrics, data, versions, hardware, commit and duration. Called again, it goes on;
-    the record of a finished run stays as it is.
+    the record of a finished run stays as it is, whichever test split comes with the data.
 
     Args:
         run: What to do.
@@ -275,13 +275,21 @@ def choose_device(device: str) -> torch.device:
 def _captures(run: CodeRun, module: CodeTask, device: torch.device, processes: int) -> bool:
     """Whether steps are captured: as the run says, or wherever they can be."""
     fused = module.encoder.is_fused
-    possible = _can_capture(device, fused)
+    possible = _can_capture(device, fused) and not _takes_reference(run, module, device)
     if run.captured is None:
         return possible and processes == 1 and module.encoder.is_static
     if run.captured and not possible:
         wanted = "a CUDA device with Triton" if fused else "a CUDA device"
         raise ValueError(f"expected {wanted} for captured steps, got {device}")
     return run.captured
+
+
+def _takes_reference(run: CodeRun, module: CodeTask, device: torch.device) -> bool:
+    """Whether a recurrent model is too wide for its fused path: the other one looks at the schedule
+    on the host, which a captured step cannot."""
+    half = run.precision == "bf16"
+    with matmul_precision(run.precision), torch.autocast(device.type, torch.bfloat16, enabled=half):
+        return module.encoder.is_fused and module.encoder.runs_reference(device)
 
 
 def _can_capture(device: torch.device, needs_triton: bool) -> bool:

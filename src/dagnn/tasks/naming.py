@@ -157,7 +157,7 @@ def embed(task: CodeTask, functions: Sequence[FunctionGraph], *, device: str = "
 
 
 class _SingleThreads:
-    """While inside, torch works in each thread alone. That is a setting of the process as well as
+    """While inside, torch works in this thread alone. That is a setting of the process as well as
     of a thread, and several may be inside: the first one knows what it was."""
 
     def __init__(self) -> None:
@@ -183,6 +183,12 @@ class _SingleThreads:
 _SINGLE = _SingleThreads()
 
 
+def _work_alone() -> None:
+    """In a new thread, whatever the process's setting is by then."""
+    torch.get_num_threads()  # which takes it over: later, that would undo the next line
+    torch.set_num_threads(1)
+
+
 def _results(
     task: CodeTask,
     functions: Sequence[FunctionGraph],
@@ -197,7 +203,10 @@ def _results(
     """
     where = choose_device(device)
     task.to(where).eval()
-    with _SINGLE as threads, ThreadPoolExecutor(threads if where.type == "cpu" else 1) as pool:
+    with (
+        _SINGLE as threads,
+        ThreadPoolExecutor(threads if where.type == "cpu" else 1, initializer=_work_alone) as pool,
+    ):
         for start in range(0, len(functions), CHUNK):
             graphs = graphs_of(functions[start : start + CHUNK], task.vocabulary, task.edges)
             order = torch.argsort(graphs.depths, stable=True).tolist()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from triton.runtime import driver
 from triton.runtime.errors import OutOfResources
 
 from dagnn.ops.stack import Graph, LayerGradients, Saved
@@ -27,6 +28,7 @@ __all__ = [
     "launch_forward",
     "launch_gated_sum_backward",
     "level_precision",
+    "memory_of",
     "pieces",
     "processors",
 ]
@@ -52,13 +54,15 @@ SHARED_MEMORY = 227 * 1024  # of a multiprocessor, from compute capability 9.0 o
 _chosen: dict[tuple[Any, ...], Tiles] = {}
 
 
-def candidates(hidden: int, precision: str, phases: int) -> Iterator[Tiles]:
+def candidates(
+    hidden: int, precision: str, phases: int, memory: int = SHARED_MEMORY
+) -> Iterator[Tiles]:
     for resident in (True, False) if phases > 1 else (True,):
         for tiles in CANDIDATES[precision]:
             if max(16, next_power_of_2(hidden)) < tiles.BN:
                 continue
             # To try what cannot fit would take minutes in the compiler.
-            if phases > 1 and _two_stages_need(hidden, precision, tiles, resident) > SHARED_MEMORY:
+            if phases > 1 and _two_stages_need(hidden, precision, tiles, resident) > memory:
                 continue
             warps = tiles.warps if hidden > 64 else 4
             yield tiles._replace(warps=warps, resident=resident)
@@ -78,6 +82,15 @@ def pieces(hidden: int) -> tuple[int, int]:
     if whole <= 64 or hidden > whole * 3 // 4:
         return whole, 0
     return whole // 2, max(16, next_power_of_2(hidden - whole // 2))
+
+
+@lru_cache
+def memory_of(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have."""
+    if INTERPRETED or not torch.cuda.is_available():
+        return SHARED_MEMORY
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return int(driver.active.utils.get_device_properties(index)["max_shared_mem"])
 
 
 @lru_cache

@@ -14,14 +14,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from triton.runtime import driver
 
 from dagnn.ops.stack import Graph, LayerGradients, Saved
 from dagnn.ops.triton import launch
 from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
 from dagnn.ops.triton.gather import Messages, activated, launch_finish
 from dagnn.ops.triton.launch import Tiles
-from dagnn.ops.triton.primitives import INTERPRETED
 from dagnn.ops.triton.wave_backward import wave_backward_kernel
 from dagnn.ops.triton.wave_forward import wave_forward_kernel
 
@@ -73,7 +71,7 @@ def _tiles_that_fit(
     groups = {
         tiles: _groups(hidden, tiles, directions, processors)
         for tiles in launch.candidates(hidden, precision, 1)
-        if _memory_needed(hidden, precision, tiles) <= _memory_of(device)
+        if _memory_needed(hidden, precision, tiles) <= launch.memory_of(device)
         and _registers_suffice(hidden, precision, tiles)
     }
     # Two groups of programs are better than one with tiles that are better otherwise.
@@ -104,13 +102,6 @@ def _memory_needed(hidden: int, precision: str, tiles: Tiles) -> int:
     number = 2 if precision in ("bf16", "fp16") else 4
     weights = 3 * (first + second) * tiles.BN * number
     return weights + (2 if precision == "fp32" else 1) * tiles.BM * first * 4 + 2048
-
-
-@lru_cache
-def _memory_of(device: torch.device) -> int:
-    if INTERPRETED:
-        return launch.SHARED_MEMORY
-    return int(driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
 
 
 def _launch(
