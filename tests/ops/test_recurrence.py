@@ -73,6 +73,25 @@ def test_gated_sums_too_wide_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_backend("auto", gated, gpu, torch.float32, 600) == "triton"
 
 
+class _Chooses(nn.Module):
+    """Adds 1 if its model would run by Triton on a GPU."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.model = DAGNN(4, hidden, aggregator="gated_sum")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (self.model._backend(torch.device("cuda", 0)) == "triton")
+
+
+@pytest.mark.parametrize(("hidden", "added"), [(300, 1), (600, 0)])
+def test_the_choice_for_a_gpu_is_traced(hidden: int, added: int) -> None:
+    pytest.importorskip("triton", reason="Triton comes with PyTorch's builds for Linux")
+    compiled = torch.compile(_Chooses(hidden), fullgraph=True, backend="eager")
+    for size in (1, 3, 5):
+        assert compiled(torch.zeros(size)).tolist() == size * [added]
+
+
 def test_unknown_backends_are_refused() -> None:
     with pytest.raises(ValueError, match="one of auto, reference, cpu, triton, got 'fast'"):
         check_backend("fast", FUSED, "Attention and GRUCell")

@@ -111,8 +111,12 @@ def _too_wide_for_triton(aggregator: str, hidden: int, device: torch.device) -> 
 
 
 @torch.compiler.assume_constant_result
-@lru_cache
 def _gated_sum_fits(hidden: int, precision: str, device: torch.device) -> bool:
+    return _fits(hidden, precision, device)  # torch.compile would look into a cached function
+
+
+@lru_cache
+def _fits(hidden: int, precision: str, device: torch.device) -> bool:
     from dagnn.ops.triton.launch import candidates, level_precision, memory_of
 
     level = level_precision(precision, hidden, bounded=True)
