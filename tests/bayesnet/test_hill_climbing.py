@@ -9,7 +9,7 @@ from dagnn.bayesnet.constraints import Constraints
 from dagnn.bayesnet.dags import is_acyclic
 from dagnn.bayesnet.exact import exact_search
 from dagnn.bayesnet.hill_climbing import _is_better, hill_climb
-from dagnn.bayesnet.scores import FamilyScores
+from dagnn.bayesnet.scores import FamilyScores, Score
 from dagnn.bayesnet.table import read_table
 from tests.bayesnet.cases import asia_path, dags, dependent_table, make_table, tables
 
@@ -52,15 +52,15 @@ def test_seeds_repeat_and_restarts_never_harm() -> None:
 
 @pytest.mark.parametrize("score", ["bic", "bdeu", "k2"])
 @pytest.mark.parametrize("require", [[], [("v5", "v0")]])
-def test_constants_change_nothing(score: str, require: list[tuple[str, str]]) -> None:
+def test_constants_change_nothing(score: Score, require: list[tuple[str, str]]) -> None:
     """Edges with them are worth exactly nothing, and there are many of them."""
     for seed in range(8):
         table = dependent_table(5, 200, seed=seed)
         codes = np.column_stack([table.codes, np.zeros((200, 2), dtype=int)])
         wider = make_table(codes, [*table.cardinalities.tolist(), 1, 1])
         constraints = Constraints.over(wider.names, require=require)
-        alone = hill_climb(FamilyScores(table, score), restarts=0)  # type: ignore[arg-type]
-        found = hill_climb(FamilyScores(wider, score), constraints, restarts=0)  # type: ignore[arg-type]
+        alone = hill_climb(FamilyScores(table, score), restarts=0)
+        found = hill_climb(FamilyScores(wider, score), constraints, restarts=0)
         assert (found.adjacency[:5, :5] == alone.adjacency).all()
         assert found.adjacency[:, 5:].sum() + found.adjacency[5:].sum() == len(require)
 

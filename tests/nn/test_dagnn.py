@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -168,16 +168,17 @@ def test_second_derivatives_of_the_reference(readout: str) -> None:
 
 
 def test_types_of_arguments() -> None:
-    assert DAGNN(np.int64(3), np.int64(4)).hidden_channels == 4  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"expected hidden_channels as an int, got 7\.0"):
-        DAGNN(3, 7.0)  # type: ignore[arg-type]
-    x, edge_index = torch.randn(3, 3), torch.tensor([[0, 1], [1, 2]])
     bad: Any = {"edge_type": [0, 1], "edge_attr": [0.0, 1.0], "batch": [0, 0, 0]}
+    whole, number, size = (cast(Any, value) for value in (np.int64(4), 7.0, 1.0))
+    assert DAGNN(3, whole).hidden_channels == 4
+    with pytest.raises(TypeError, match=r"expected hidden_channels as an int, got 7\.0"):
+        DAGNN(3, number)
+    x, edge_index = torch.randn(3, 3), torch.tensor([[0, 1], [1, 2]])
     for name, value in bad.items():
         with pytest.raises(TypeError, match=f"expected {name} as a torch.Tensor, got list"):
             DAGNN(3, 4)(x, edge_index, **{name: value})
     with pytest.raises(TypeError, match="expected batch_size as an int, got float"):
-        DAGNN(3, 4)(x, edge_index, batch=torch.zeros(3).long(), batch_size=1.0)  # type: ignore[arg-type]
+        DAGNN(3, 4)(x, edge_index, batch=torch.zeros(3).long(), batch_size=size)
 
 
 class _Forgetful(nn.GRUCell):

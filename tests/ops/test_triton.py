@@ -22,7 +22,7 @@ from torch.testing import assert_close
 from torch_geometric.data import Data
 
 from dagnn import DAGNN, LevelSchedule
-from dagnn.ops.recurrence import FEW_UNITS
+from dagnn.ops.backends import FEW_UNITS
 from dagnn.ops.stack import AGGREGATOR_PARAMETERS, CELL_PARAMETERS, Graph
 from tests.graph.strategies import dags
 from tests.nn.configurations import IN, make_graph
@@ -668,7 +668,7 @@ def test_float64_is_refused() -> None:
 
 
 def test_without_triton_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagnn.ops.recurrence._HAS_TRITON", False)
+    monkeypatch.setattr("dagnn.ops.backends._HAS_TRITON", False)
     model, data = make_model("attention", "gru", 4), make_graph([(0, 1)], 2)
     data.x = data.x.float()
     with pytest.raises(ValueError, match="Triton is not installed"):

@@ -322,7 +322,11 @@ def test_models_too_wide_for_their_fused_path_are_not_captured(
     run = small_run("tok", "dvae")
     run = replace(run, encoder=replace(run.encoder, channels=channels))
     module = TokenPrediction(run.encoder, vocabulary())
-    assert code_training._captures(run, module, torch.device("cuda"), 1) == captured
+    gpu = torch.device("cuda")
+    assert code_training._captures(run, module, gpu, 1) == captured
+    if not captured:
+        with pytest.raises(ValueError, match=r"fits its fused path in 32 .* got 600 channels"):
+            code_training._captures(replace(run, captured=True), module, gpu, 1)
 
 
 def test_a_sweep_goes_on_where_a_rate_diverges(tmp_path: Path) -> None:

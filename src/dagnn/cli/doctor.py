@@ -66,7 +66,7 @@ def examine(data: Path | None = None) -> dict[str, Any]:
     import torch
 
     from dagnn.experiments.data_files import DATA
-    from dagnn.ops.recurrence import choose_backend
+    from dagnn.ops.backends import choose_backend
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     kinds = ["cpu", "cuda"] if gpus else ["cpu"]

@@ -15,8 +15,8 @@ from dagnn.nn.cells import make_cell
 from dagnn.nn.fused import fused_kind, fused_states, is_plain
 from dagnn.nn.inputs import GraphInput, read_graph
 from dagnn.nn.readout import Readout
+from dagnn.ops.backends import check_backend, choose_backend
 from dagnn.ops.pool import pool
-from dagnn.ops.recurrence import check_backend, choose_backend
 from dagnn.ops.reference import layer_states
 
 __all__ = ["DAGNN", "DAGNNLayer", "NodeStates"]

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from dagnn.graph.schedule import LevelSchedule
 from dagnn.nn.aggregators import Attention, GatedSum
 from dagnn.nn.cells import LinearCell
+from dagnn.ops.backends import FEW_UNITS, product_precision
 from dagnn.ops.float32 import float64_bmm
-from dagnn.ops.recurrence import FEW_UNITS, product_precision, stack_states
+from dagnn.ops.recurrence import stack_states
 from dagnn.ops.stack import AGGREGATOR_PARAMETERS, CELL_PARAMETERS
 
 __all__ = ["fused_kind", "fused_states", "is_plain"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from dagnn.search.network_scoring import NetworkScoring, without_idle_edges
 from dagnn.search.phases import Phases
 from dagnn.search.pivot_autoencoder import load_for_networks, train_on_pivots
 from dagnn.search.pivots import draw_pivots
+from dagnn.training.threads import SINGLE_THREADS
 
 __all__ = ["learn_network"]
 
@@ -162,7 +163,9 @@ def learn_network(
         notes.append(f"no search: {why}")
         phases.line(notes[-1])
     else:
-        with _one_thread(on_gpu):
+        # On the CPU, steps of so small a model are too short to be shared, and on a busy machine
+        # threads that wait for each other take many times as long as one alone.
+        with nullcontext() if on_gpu else SINGLE_THREADS:
             model = loaded or _train(pivots, settings, seed, place, folder, phases)
             read = evaluate.read if settings.foresee else None
             with phases.phase("search", bar=False):
@@ -208,18 +211,6 @@ def learn_network(
     network = LearnedNetwork.fit(scores, adjacency, confidence=confidence)
     assert isinstance(network, LearnedNetwork)
     return replace(network, report=report)
-
-
-@contextmanager
-def _one_thread(on_gpu: bool) -> Iterator[None]:
-    """On the CPU, one thread: steps of so small a model are too short to be shared, and on a busy
-    machine threads that wait for each other take many times as long as one alone."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(before if on_gpu else 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _compare(

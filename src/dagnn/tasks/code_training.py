@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -232,10 +233,7 @@ def evaluate(
     totals: dict[str, torch.Tensor] = {}
     count = torch.zeros((), dtype=torch.double, device=where)
     for batch in _evaluation_loader(graphs, module.encoder.is_recurrent, where):
-        with (
-            matmul_precision(precision),
-            torch.autocast(where.type, torch.bfloat16, enabled=precision == "bf16"),
-        ):
+        with _in_precision(precision, where):
             values = module.evaluate_batch(batch)
         for name, value in values.items():
             totals[name] = totals.get(name, 0.0) + value.double() * batch.num_graphs
@@ -275,21 +273,28 @@ def choose_device(device: str) -> torch.device:
 def _captures(run: CodeRun, module: CodeTask, device: torch.device, processes: int) -> bool:
     """Whether steps are captured: as the run says, or wherever they can be."""
     fused = module.encoder.is_fused
-    possible = _can_capture(device, fused) and not _takes_reference(run, module, device)
+    possible = _can_capture(device, fused)
+    # What is too wide for its fused path looks at schedules on the host.
+    with _in_precision(run.precision, device):
+        too_wide = fused and module.encoder.runs_reference(device)
     if run.captured is None:
-        return possible and processes == 1 and module.encoder.is_static
+        return possible and not too_wide and processes == 1 and module.encoder.is_static
     if run.captured and not possible:
         wanted = "a CUDA device with Triton" if fused else "a CUDA device"
         raise ValueError(f"expected {wanted} for captured steps, got {device}")
+    if run.captured and too_wide:
+        raise ValueError(
+            f"expected a model that fits its fused path in {run.precision} for captured steps, got "
+            f"{run.encoder.channels} channels; take a lower precision, or leave out captured"
+        )
     return run.captured
 
 
-def _takes_reference(run: CodeRun, module: CodeTask, device: torch.device) -> bool:
-    """Whether a recurrent model is too wide for its fused path: the other one looks at the schedule
-    on the host, which a captured step cannot."""
-    half = run.precision == "bf16"
-    with matmul_precision(run.precision), torch.autocast(device.type, torch.bfloat16, enabled=half):
-        return module.encoder.is_fused and module.encoder.runs_reference(device)
+@contextmanager
+def _in_precision(precision: str, device: torch.device) -> Iterator[None]:
+    half = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+    with matmul_precision(precision), half:
+        yield
 
 
 def _can_capture(device: torch.device, needs_triton: bool) -> bool:

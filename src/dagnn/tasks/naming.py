@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 import textwrap
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from dagnn.tasks.default_checkpoint import default_checkpoint
 from dagnn.tasks.graph_task import CodeTask
 from dagnn.tasks.name_search import best_names, name_surprise
 from dagnn.tasks.token_prediction import TokenPrediction
+from dagnn.training.threads import SINGLE_THREADS, work_alone
 
 __all__ = ["FunctionNames", "Suggestion", "embed", "name", "predict_names"]
 
@@ -156,39 +156,6 @@ def embed(task: CodeTask, functions: Sequence[FunctionGraph], *, device: str = "
     return out
 
 
-class _SingleThreads:
-    """While inside, torch works in this thread alone. That is a setting of the process as well as
-    of a thread, and several may be inside: the first one knows what it was."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._before = 1
-
-    def __enter__(self) -> int:
-        """The number of threads there were."""
-        with self._lock:
-            if self._inside == 0:
-                self._before = torch.get_num_threads()
-            self._inside += 1
-            torch.set_num_threads(1)
-            return self._before
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            torch.set_num_threads(self._before)
-
-
-_SINGLE = _SingleThreads()
-
-
-def _work_alone() -> None:
-    """In a new thread, whatever the process's setting is by then."""
-    torch.get_num_threads()  # which takes it over: later, that would undo the next line
-    torch.set_num_threads(1)
-
-
 def _results(
     task: CodeTask,
     functions: Sequence[FunctionGraph],
@@ -204,8 +171,8 @@ def _results(
     where = choose_device(device)
     task.to(where).eval()
     with (
-        _SINGLE as threads,
-        ThreadPoolExecutor(threads if where.type == "cpu" else 1, initializer=_work_alone) as pool,
+        SINGLE_THREADS as threads,
+        ThreadPoolExecutor(threads if where.type == "cpu" else 1, initializer=work_alone) as pool,
     ):
         for start in range(0, len(functions), CHUNK):
             graphs = graphs_of(functions[start : start + CHUNK], task.vocabulary, task.edges)

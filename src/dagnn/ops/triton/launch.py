@@ -119,7 +119,8 @@ def _first_that_fits(
     kernel: Any, tensors: list[Any], graph: Graph, phases: int, **flags: Any
 ) -> Tiles:
     refusal: OutOfResources | None = None
-    for tiles in candidates(flags["H"], flags["PRECISION"], phases):
+    memory = memory_of(graph.order.device)
+    for tiles in candidates(flags["H"], flags["PRECISION"], phases, memory):
         try:
             # Without work: a later stage may not fit where the first did, and kernels overwrite
             # what they read.
