@@ -137,6 +137,31 @@ def test_every_shape(shape: str, aggregator: str, cell: str) -> None:
 
 
 @kernels
+@TWO
+@pytest.mark.parametrize(
+    ("at_once", "early", "precision"),
+    [(1, False, "fp32"), (2, True, "fp16"), (3, False, "fp32"), (4, True, "fp16")],
+)
+def test_neighbours_at_once(
+    at_once: int,
+    early: bool,
+    precision: str,
+    aggregator: str,
+    cell: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many rows travel together; and rows of three pieces, two of which make an operand."""
+    from dagnn.ops.triton import launch
+
+    tiles = launch.CANDIDATES[precision]
+    tiles = tuple(each._replace(at_once=at_once, early=early) for each in tiles)
+    monkeypatch.setitem(launch.CANDIDATES, precision, tiles)
+    monkeypatch.setattr(launch, "_chosen", {})
+    model = on_device(make_model(aggregator, cell, 150))
+    check(model, layered([3, 4, 2], degree=5), precision)
+
+
+@kernels
 @settings(max_examples=5 if INTERPRETED else 40)
 @given(graph=dags(max_nodes=6 if INTERPRETED else 40))
 def test_random_dags(graph: Data) -> None:
@@ -329,17 +354,28 @@ def test_levels_wider_than_the_device(precision: str, aggregator: str, cell: str
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="on a GPU, the launch is persistent anyway")
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize(
+    ("precision", "hidden", "early"),
+    [("fp32", 7, False), ("fp16", FEW_UNITS + 4, False), ("fp16", FEW_UNITS + 4, True)],
+)
 @pytest.mark.parametrize(("aggregator", "cell"), EACH)
 def test_the_persistent_launch_with_one_program(
-    precision: str, aggregator: str, cell: str, monkeypatch: pytest.MonkeyPatch
+    precision: str,
+    hidden: int,
+    early: bool,
+    aggregator: str,
+    cell: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Per direction: it has nobody to wait for, and so the interpreter can run it, through narrow
     levels and through wide ones, which have more than one tile."""
     from dagnn.ops.triton import launch
 
     monkeypatch.setattr(launch, "processors", lambda _: 2)
-    check(make_model(aggregator, cell, 7), layered([2, 18, 17, 3], degree=2), precision)
+    tiles = (each._replace(early=early) for each in launch.CANDIDATES[precision])
+    monkeypatch.setitem(launch.CANDIDATES, precision, tuple(tiles))
+    monkeypatch.setattr(launch, "_chosen", {})
+    check(make_model(aggregator, cell, hidden), layered([2, 18, 17, 3], degree=2), precision)
 
 
 @cuda
@@ -461,7 +497,7 @@ def test_an_attention_keeps_its_states_and_scores_alone(cell: str) -> None:
 @kernels
 def test_gates_of_wide_levels_are_left_alone() -> None:
     """The level loop has turned them into gradients already, after the loop others follow."""
-    from dagnn.ops.triton.gather import launch_finish
+    from dagnn.ops.triton.gather import Messages, launch_finish
 
     widths, hidden = [3, 20, 2, 5], 5
     schedule = LevelSchedule.from_data(layered(widths, degree=1).to(DEVICE))
@@ -475,10 +511,12 @@ def test_gates_of_wide_levels_are_left_alone() -> None:
             return torch.randn(2, *shape, generator=generator).to(DEVICE)
 
         gates = tensor(nodes, 4 * hidden)
+        messages = Messages(
+            tensor(nodes, hidden), tensor(nodes, hidden), graph.pred[:, :0], tensor(edges)
+        )
         launch_finish(
-            tensor(nodes, hidden), gates, tensor(nodes, hidden), tensor(nodes, hidden),
-            tensor(edges + nodes), tensor(1, hidden), tensor(nodes), graph, widest,
-        )  # fmt: skip
+            tensor(nodes, hidden), gates, messages, tensor(1, hidden), tensor(nodes), graph, widest
+        )
         return gates
 
     none, narrow, every = finished(0), finished(3), finished(nodes)
@@ -683,19 +721,15 @@ def power_of_two(number: int) -> bool:
 
 
 def test_pieces_of_a_row() -> None:
-    from dagnn.ops.triton.launch import pieces
+    from dagnn.ops.triton.launch import pieces, rows_in_pieces
 
     for hidden in range(1, 2050):
-        first, second = pieces(hidden)
-        whole = max(16, triton.next_power_of_2(hidden))
-        assert first + second >= hidden  # they hold the row,
-        assert first + second <= whole  # with no more padding than in one piece,
-        assert first >= 16  # and a product can take them.
-        assert second == 0 or 16 <= second <= first
-        assert second == 0 or first < hidden
-        assert power_of_two(first)
-        assert power_of_two(second)
-    assert sum(pieces(300)) < 512
+        width, number = pieces(hidden)
+        assert width * (number - 1) < hidden <= width * number  # they hold the row, and no more,
+        assert 16 <= width <= 64  # a product can take them, and a warp has whole rows,
+        assert power_of_two(width)
+        assert rows_in_pieces(hidden)["G"] == bin(number).count("1")
+    assert pieces(300) == (64, 5)
 
 
 @pytest.mark.parametrize("precision", BARS)

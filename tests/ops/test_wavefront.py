@@ -165,17 +165,29 @@ def test_input_weights_of_any_size(launches: list[str]) -> None:
 
 @kernels
 @pytest.mark.parametrize("cell", ["gru", "linear"])
+@pytest.mark.parametrize(
+    ("hidden", "at_once", "early", "precision"), [(20, 2, False, "fp32"), (150, 3, True, "fp16")]
+)
 def test_several_blocks_of_units(
-    cell: str, launches: list[str], monkeypatch: pytest.MonkeyPatch
+    hidden: int,
+    at_once: int,
+    early: bool,
+    precision: str,
+    cell: str,
+    launches: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Programs that own a part of the units each, of more nodes than a tile has."""
     from dagnn.ops.triton import launch, wave
 
-    monkeypatch.setitem(launch.CANDIDATES, "fp32", (launch.Tiles(16, 16, 8),))
-    model = make_model("attention-types", cell, 20, num_layers=2, bidirectional=False).to(DEVICE)
+    tiles = launch.Tiles(16, 16, 8, at_once=at_once, early=early)
+    monkeypatch.setitem(launch.CANDIDATES, precision, (tiles,))
+    model = make_model("attention-types", cell, hidden, num_layers=2, bidirectional=False).to(
+        DEVICE
+    )
     wave._tiles_that_fit.cache_clear()
     try:
-        check(model, layered([3, 18, 2], degree=2))
+        check(model, layered([3, 18, 2], degree=at_once + 2), precision)
     finally:
         wave._tiles_that_fit.cache_clear()
     assert launches == ["forward", "backward"]

@@ -204,9 +204,7 @@ def _levels_backward(
         out = launch_gated_sum_backward(cell, grad, h, saved, tensors, graph, precision)
         return out, saved.message.to(below.dtype)
     messages, gates = _formed_anew(cell, layer, graph, precision)
-    out = launch_attention_backward(
-        cell, grad, h, saved.aggregate, messages, gates, tensors, graph, precision
-    )
+    out = launch_attention_backward(cell, grad, h, messages, gates, tensors, graph, precision)
     return out, messages.message
 
 
@@ -223,7 +221,6 @@ def _pair_backward(
             tuple(layer.parameters for layer in layers),
             tuple(grads),
             tuple(layer.states for layer in layers),
-            tuple(layer.saved.aggregate for layer in layers),
             messages,
             gates or None,
         ),

@@ -19,7 +19,31 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dagnn.ops.triton.primitives import ANY, arrive, dot, fresh, pin, rows, scales, wait
+from dagnn.ops.triton.forward import neighbours
+from dagnn.ops.triton.pieces import (
+    block_of,
+    columns,
+    key_pieces,
+    largest,
+    operands,
+    outer_added,
+    row_pieces,
+    scaled,
+    store_pieces,
+    sum_of,
+    zero_pieces,
+)
+from dagnn.ops.triton.primitives import (
+    ANY,
+    arrive,
+    dot,
+    fresh,
+    rows,
+    scales,
+    store_each,
+    stored,
+    wait,
+)
 from dagnn.ops.triton.weights import cell_weights, pair_weights
 
 __all__ = [
@@ -27,66 +51,112 @@ __all__ = [
     "gates_backward",
     "gates_product",
     "gradient_product",
+    "kept_pieces",
     "pull",
+    "row_slopes",
     "store_gates",
     "successors",
-    "weight_of",
 ]
 
 
 @triton.jit
-def gradient_product(d, w, of_w, acc, PRECISION: tl.constexpr):
+def _multiplied(x, factor, P: tl.constexpr):
+    """All rows times one number."""
+    out = ()
+    for i in tl.static_range(P):
+        out = out + (x[i] * factor,)
+    return out
+
+
+@triton.jit
+def _accumulated(x, w, acc, P: tl.constexpr, G: tl.constexpr, PRECISION: tl.constexpr):
+    x = operands(x, P)
+    for i in tl.static_range(G):
+        acc = dot(x[i], w[i], acc, PRECISION)
+    return acc
+
+
+@triton.jit
+def gradient_product(d, w, of_w, acc, P: tl.constexpr, G: tl.constexpr, PRECISION: tl.constexpr):
     """``acc + d @ w``. A gradient may be of any size, for which fp16 has no exponents: a row is
     multiplied relative to its largest number."""
     part = acc
     if PRECISION == "fp16":
-        scale, inverse = scales(tl.max(tl.abs(d), axis=1))
-        d *= inverse[:, None]
+        scale, inverse = scales(largest(d, P))
+        d = scaled(d, inverse, P)
         part = tl.zeros_like(acc)
-    part = dot(pin(d), w, part, PRECISION)
+    part = _accumulated(d, w, part, P, G, PRECISION)
     if PRECISION == "fp16":
         part = acc + (scale * of_w)[:, None] * part
     return part
 
 
 @triton.jit
-def gates_product(dr, dz, dn, wr, wz, wn, of_r, of_z, of_n, acc, PRECISION: tl.constexpr):
+def gates_product(
+    dr,
+    dz,
+    dn,
+    wr,
+    wz,
+    wn,
+    of_r,
+    of_z,
+    of_n,
+    acc,
+    P: tl.constexpr,
+    G: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """``acc`` and what the gradients of a GRU's pre-activations give to the product's input."""
     part = acc
     if PRECISION == "fp16":  # one scale for all three
-        dr *= of_r
-        dz *= of_z
-        dn *= of_n
-        top = tl.maximum(tl.maximum(tl.abs(dr), tl.abs(dz)), tl.abs(dn))
-        scale, inverse = scales(tl.max(top, axis=1))
-        dr *= inverse[:, None]
-        dz *= inverse[:, None]
-        dn *= inverse[:, None]
+        dr = _multiplied(dr, of_r, P)
+        dz = _multiplied(dz, of_z, P)
+        dn = _multiplied(dn, of_n, P)
+        top = tl.maximum(tl.maximum(largest(dr, P), largest(dz, P)), largest(dn, P))
+        scale, inverse = scales(top)
+        dr = scaled(dr, inverse, P)
+        dz = scaled(dz, inverse, P)
+        dn = scaled(dn, inverse, P)
         part = tl.zeros_like(acc)
-    part = dot(pin(dr), wr, part, PRECISION)
-    part = dot(pin(dz), wz, part, PRECISION)
-    part = dot(pin(dn), wn, part, PRECISION)
+    part = _accumulated(dr, wr, part, P, G, PRECISION)
+    part = _accumulated(dz, wz, part, P, G, PRECISION)
+    part = _accumulated(dn, wn, part, P, G, PRECISION)
     if PRECISION == "fp16":
         part = acc + scale[:, None] * part
     return part
 
 
 @triton.jit
-def pair_product(dh, gate, value, wg, wm, of_g, of_m, acc, PRECISION: tl.constexpr):
+def pair_product(
+    dh,
+    gate,
+    value,
+    wg,
+    wm,
+    of_g,
+    of_m,
+    acc,
+    P: tl.constexpr,
+    G: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """``acc`` and what a gradient of ``gate * value`` gives to the state, through both."""
-    d_gate = dh * value * gate * (1 - gate)  # before the sigmoid
-    d_value = dh * gate
+    d_gate = ()  # before the sigmoid
+    d_value = ()
+    for i in tl.static_range(P):
+        d_gate = d_gate + (dh[i] * value[i] * gate[i] * (1 - gate[i]),)
+        d_value = d_value + (dh[i] * gate[i],)
     part = acc
     if PRECISION == "fp16":  # one scale for both
-        d_gate *= of_g
-        d_value *= of_m
-        top = tl.maximum(tl.abs(d_gate), tl.abs(d_value))
-        scale, inverse = scales(tl.max(top, axis=1))
-        d_gate *= inverse[:, None]
-        d_value *= inverse[:, None]
+        d_gate = _multiplied(d_gate, of_g, P)
+        d_value = _multiplied(d_value, of_m, P)
+        scale, inverse = scales(tl.maximum(largest(d_gate, P), largest(d_value, P)))
+        d_gate = scaled(d_gate, inverse, P)
+        d_value = scaled(d_value, inverse, P)
         part = tl.zeros_like(acc)
-    part = dot(pin(d_gate), wg, part, PRECISION)
-    part = dot(pin(d_value), wm, part, PRECISION)
+    part = _accumulated(d_gate, wg, part, P, G, PRECISION)
+    part = _accumulated(d_value, wm, part, P, G, PRECISION)
     if PRECISION == "fp16":
         part = acc + scale[:, None] * part
     return part
@@ -112,6 +182,50 @@ def gates_backward(dh, message, gates, row, row_mask, k, H: tl.constexpr, HP: tl
 
 
 @triton.jit
+def kept_pieces(
+    message, gates, row, row_mask, H: tl.constexpr, HP: tl.constexpr,
+    W: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """The message, r, z, n and n's message part of whole rows, as they are stored."""
+    out = ()
+    gate_row = gates + row * (4 * HP)
+    for i in tl.static_range(P):
+        k = columns(i, W)
+        one = (stored(message + row * HP, k, row_mask, k < H, False),)
+        for j in tl.static_range(4):
+            one = one + (stored(gate_row + j * HP, k, row_mask, k < H, False),)
+        out = out + (one,)
+    return out
+
+
+@triton.jit
+def row_slopes(dh, kept, P: tl.constexpr):
+    """Gradients of a GRU's pre-activations r, z, n and of n's message part, and dh z, of whole
+    rows."""
+    dr = ()
+    dz = ()
+    dn = ()
+    dn_message = ()
+    passed = ()
+    for i in tl.static_range(P):
+        m, r, z, n, n_message = kept[i]
+        one = _slopes(
+            dh[i],
+            m.to(tl.float32),
+            r.to(tl.float32),
+            z.to(tl.float32),
+            n.to(tl.float32),
+            n_message.to(tl.float32),
+        )
+        dr = dr + (one[0],)
+        dz = dz + (one[1],)
+        dn = dn + (one[2],)
+        dn_message = dn_message + (one[3],)
+        passed = passed + (one[4],)
+    return dr, dz, dn, dn_message, passed
+
+
+@triton.jit
 def _slopes(dh, m, r, z, n, n_message):
     dn = dh * (1 - z) * (1 - n * n)
     return dn * n_message * r * (1 - r), dh * (m - n) * z * (1 - z), dn, dn * r, dh * z
@@ -133,53 +247,55 @@ def store_gates(
 
 
 @triton.jit
-def weight_of(aggregate, slot, v, live, edges):
-    """Attention weights from the scores and the log-sum-exp that the forward pass left."""
-    score = tl.load(aggregate + slot, mask=live, other=0.0)
-    norm = tl.load(aggregate + edges + v, mask=live, other=0.0)
-    return tl.where(live, tl.exp(score - norm), 0.0)
+def successors(succ, succ_slot, anchor, at, left, AT_ONCE: tl.constexpr, ATTENTION: tl.constexpr):
+    """Up to so many successors of each node, from a place in their list on; their anchors and
+    their slots."""
+    v = neighbours(succ, at, left, AT_ONCE)
+    c = ()
+    slot = v
+    if ATTENTION:
+        slot = neighbours(succ_slot, at, left, AT_ONCE)
+        for n in tl.static_range(AT_ONCE):
+            c = c + (tl.load(anchor + v[n], mask=n < left, other=0),)
+    return v, c, slot
 
 
 @triton.jit
-def successors(succ, succ_slot, anchor, aggregate, start, left, edges, ATTENTION: tl.constexpr):
-    """Two successors of each node, their anchors, their slots and their attention weights."""
-    v = tl.load(succ + start, mask=left > 0, other=0)
-    w = tl.load(succ + start + 1, mask=left > 1, other=0)
-    c = v
-    d = w
-    slot = v
-    next_slot = w
-    s = left.to(tl.float32)
-    t = s
-    if ATTENTION:
-        c = tl.load(anchor + v, mask=left > 0, other=0)
-        d = tl.load(anchor + w, mask=left > 1, other=0)
-        slot = tl.load(succ_slot + start, mask=left > 0, other=0)
-        next_slot = tl.load(succ_slot + start + 1, mask=left > 1, other=0)
-        s = weight_of(aggregate, slot, v, left > 0, edges)
-        t = weight_of(aggregate, next_slot, w, left > 1, edges)
-    return v, w, c, d, slot, next_slot, s, t
+def _weighted(
+    a, weight, h, state, c, shares, v, live,
+    H: tl.constexpr, W: tl.constexpr, P: tl.constexpr, SHARES: tl.constexpr,
+):  # fmt: skip
+    """Gradients of scores ``[rows]``, ``weight * (a · (state - h[c]) - shares)``; and
+    ``weight * a``, in pieces.
+
+    The weight is used as a column only: the compiler would have it twice otherwise, and exchange
+    one of them between warps."""
+    k = columns(0, W)
+    slope = -weight * fresh(shares + v * SHARES, k, live, k < SHARES)
+    for i in tl.static_range(1, (SHARES + W - 1) // W):
+        k = columns(i, W)
+        slope -= weight * fresh(shares + v * SHARES, k, live, k < SHARES)
+    out = ()
+    for i in tl.static_range(P):
+        k = columns(i, W)
+        part = weight * a[i]
+        slope += part * (state[i] - rows(h + c * H, k, live, k < H))
+        out = out + (part,)
+    return tl.sum(slope, axis=1), out
 
 
 @triton.jit
 def pull(
-    dh1,  # what a node's state receives from outside, to which its successors add:
-    dh2,  # whole rows in two pieces,
-    dh,  # and the program's own block
-    aggregate,
+    dh,  # what a node's state receives from outside, to which its successors add: in pieces,
+    own,  # and the program's own block
+    weights,
     h,
-    h1,  # the nodes' states, whole rows
-    h2,
+    state,  # the nodes' states, in pieces
     start,  # where their successors start, how many they are,
     degree,
-    v,  # the first two, their anchors, their slots and their attention weights
-    w,
+    v,  # the first ones, their anchors and their slots
     c,
-    d,
     slot,
-    next_slot,
-    s,
-    t,
     d_message,
     d_score,
     key_score,
@@ -189,63 +305,60 @@ def pull(
     anchor,
     row,
     row_mask,
-    edges,
-    k1,
-    k2,
     unit,
-    key1,
-    key2,
+    key,  # in pieces
     key_own,
+    block,
     saves,  # whether this program stores the gradients of scores
     H: tl.constexpr,
-    K2: tl.constexpr,
+    W: tl.constexpr,
+    P: tl.constexpr,
     BM: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    PADDED_BLOCKS: tl.constexpr,
+    BN: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    SHARES: tl.constexpr,
     ATTENTION: tl.constexpr,
 ):
-    share = tl.arange(0, PADDED_BLOCKS)
     total = tl.zeros((BM,), dtype=tl.float32)
-    # Two successors at a time, so that their rows travel together.
-    for j in range(0, tl.max(degree), 2):
-        live = j < degree
-        also = j + 1 < degree
-        a1 = fresh(d_message + v * H, k1, live, k1 < H)
-        b1 = fresh(d_message + w * H, k1, also, k1 < H)
-        a = fresh(d_message + v * H, unit, live, unit < H)
-        b = fresh(d_message + w * H, unit, also, unit < H)
-        if K2 > 0:
-            a2 = fresh(d_message + v * H, k2, live, k2 < H)
-            b2 = fresh(d_message + w * H, k2, also, k2 < H)
+    # Several successors at a time, so that their rows travel together.
+    for j in range(0, tl.max(degree), AT_ONCE):
+        left = degree - j
+        x = ()
+        own_x = ()
+        for n in tl.static_range(AT_ONCE):
+            x = x + (row_pieces(d_message + v[n] * H, n < left, H, W, P, True),)
+            if BN != W:
+                own_x = own_x + (fresh(d_message + v[n] * H, unit, n < left, unit < H),)
         if ATTENTION:
-            ds = -tl.sum(fresh(shares + v * BLOCKS, share, live, share < BLOCKS), axis=1)
-            dt = -tl.sum(fresh(shares + w * BLOCKS, share, also, share < BLOCKS), axis=1)
-            ds += tl.sum(a1 * (h1 - rows(h + c * H, k1, live, k1 < H)), axis=1)
-            dt += tl.sum(b1 * (h1 - rows(h + d * H, k1, also, k1 < H)), axis=1)
-            if K2 > 0:
-                ds += tl.sum(a2 * (h2 - rows(h + c * H, k2, live, k2 < H)), axis=1)
-                dt += tl.sum(b2 * (h2 - rows(h + d * H, k2, also, k2 < H)), axis=1)
-            ds *= s
-            dt *= t
-            tl.store(d_score + slot, ds, mask=live & saves)
-            tl.store(d_score + next_slot, dt, mask=also & saves)
-            both = ds + dt
-            total += both
-            dh += s[:, None] * a + t[:, None] * b + both[:, None] * key_own[None, :]
-            dh1 += s[:, None] * a1 + t[:, None] * b1 + both[:, None] * key1[None, :]
-            if K2 > 0:
-                dh2 += s[:, None] * a2 + t[:, None] * b2 + both[:, None] * key2[None, :]
+            slopes = tl.zeros((BM,), dtype=tl.float32)
+            for n in tl.static_range(AT_ONCE):
+                live = n < left
+                weight = tl.load(weights + slot[n], mask=live, other=0.0)[:, None]
+                slope, part = _weighted(
+                    x[n], weight, h, state, c[n], shares, v[n], live, H, W, P, SHARES
+                )
+                store_each(d_score + slot[n], slope, live & saves)
+                slopes += slope
+                dh = sum_of(dh, part, P)
+                if BN != W:
+                    own += weight * own_x[n]
+            total += slopes
+            dh = outer_added(dh, slopes, key, P)
+            if BN != W:
+                own += slopes[:, None] * key_own[None, :]
         else:
-            dh += a + b
-            dh1 += a1 + b1
-            if K2 > 0:
-                dh2 += a2 + b2
-        v, w, c, d, slot, next_slot, s, t = successors(
-            succ, succ_slot, anchor, aggregate, start + j + 2, degree - j - 2, edges, ATTENTION
+            for n in tl.static_range(AT_ONCE):
+                dh = sum_of(dh, x[n], P)
+                if BN != W:
+                    own += own_x[n]
+        v, c, slot = successors(
+            succ, succ_slot, anchor, start + j + AT_ONCE, left - AT_ONCE, AT_ONCE, ATTENTION
         )
     if ATTENTION:
-        tl.store(key_score + row, total, mask=row_mask & saves)
-    return dh1, dh2, dh
+        store_each(key_score + row, total, row_mask & saves)
+    if BN == W:
+        own = block_of(dh, block, P)
+    return dh, own
 
 
 @triton.jit(**ANY)
@@ -258,13 +371,13 @@ def backward_kernel(
     h,  # [S, N, H]
     message,  # [S, N, HP]
     anchor,  # [S, N] attention: the first predecessor
-    aggregate,  # attention: [S, E + N]; gated sum: [S, N, 2H]
+    aggregate,  # attention: [S, E] weights by slot; gated sum: [S, N, 2H]
     d_state,  # [S, N, H] out: whole gradient of the states (linear cell, or gated sum)
     d_gates,  # [S, N, 4, HP] out: GRU; under an attention these are gates themselves
     d_message,  # [S, N, H] scratch; under an attention it holds message - h[anchor] before
     d_score,  # [S, E] out: attention
     key_score,  # [S, N] out: attention
-    shares,  # [S, N, BLOCKS] scratch: each block's share of dm · offset
+    shares,  # [S, N, SHARES] zeros: each block's share of dm · offset
     d_pair,  # [S, N, 2H] out: gated sum
     level_ptr,  # [S, D + 1]
     succ_ptr,  # [S, N + 1]
@@ -279,11 +392,13 @@ def backward_kernel(
     workers,
     H: tl.constexpr,
     HP: tl.constexpr,  # H, padded so that rows of half precision are aligned
-    K1: tl.constexpr,
-    K2: tl.constexpr,
+    W: tl.constexpr,  # a row is in P pieces of W columns, and in G parts as an operand
+    P: tl.constexpr,
+    G: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
-    PADDED_BLOCKS: tl.constexpr,
+    AT_ONCE: tl.constexpr,  # neighbours whose rows travel together
+    EARLY: tl.constexpr,  # whether gates (of a GRU under an attention) are loaded before the wait
     GRU: tl.constexpr,
     ATTENTION: tl.constexpr,
     WAIT: tl.constexpr,
@@ -291,6 +406,7 @@ def backward_kernel(
     PRECISION: tl.constexpr,
 ):
     BLOCKS: tl.constexpr = (H + BN - 1) // BN
+    SHARES: tl.constexpr = (BLOCKS + 3) // 4 * 4  # padded, so as to be read like a row of states
     PHASES: tl.constexpr = 1 if ATTENTION else 2
     worker = tl.program_id(0) % workers
     direction = (tl.program_id(0) // workers).to(tl.int64)
@@ -309,35 +425,29 @@ def backward_kernel(
     groups = workers // BLOCKS
     unit = block * BN + tl.arange(0, BN)
     unit_mask = unit < H
-    k1 = tl.arange(0, K1)
-    k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
     if GRU:
         gates += direction * nodes * 4 * HP
         d_gates += direction * nodes * 4 * HP
     if PHASE != 0:
-        wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = cell_weights(
-            weight, unit, k1, k2, H, K2, GRU, False, PRECISION
-        )
+        wr, of_r, wz, of_z, wn, of_n = cell_weights(weight, unit, H, W, P, G, GRU, False, PRECISION)
     if not GRU or not ATTENTION:
         d_state += direction * nodes * H
     if ATTENTION:
-        aggregate += direction * (edges + nodes)
+        aggregate += direction * edges
         d_score += direction * edges
         key_score += direction * nodes
-        shares += direction * nodes * BLOCKS
+        shares += direction * nodes * SHARES
         anchor += direction * nodes
-        key1 = tl.load(key + direction * H + k1, mask=k1 < H, other=0.0)
-        key2 = tl.load(key + direction * H + k2, mask=k2 < H, other=0.0)
+        keys = key_pieces(key + direction * H, H, W, P)
         key_own = tl.load(key + direction * H + unit, mask=unit_mask, other=0.0)
     else:
         aggregate += direction * nodes * 2 * H
         d_pair += direction * nodes * 2 * H
         gate_map += direction * 2 * H * H
-        key1 = k1
-        key2 = k2
+        keys = unit
         key_own = unit
         if PHASE != 1:
-            pg1, pg2, of_g, pm1, pm2, of_m = pair_weights(gate_map, unit, k1, k2, H, K2, PRECISION)
+            wg, of_g, wm, of_m = pair_weights(gate_map, unit, H, W, P, G, PRECISION)
 
     before = 0  # tiles of the stage before
     for stage in range(first_stage, last_stage):
@@ -357,37 +467,33 @@ def backward_kernel(
                 for tile in range(worker, row_tiles, workers):
                     row = low + tile * BM + tl.arange(0, BM)
                     row_mask = row < high
-                    dh1 = rows(grad + row * H, k1, row_mask, k1 < H)
-                    dh2 = rows(grad + row * H, k2, row_mask, k2 < H)
-                    dh = tl.zeros((BM, BN), dtype=tl.float32)
-                    h1 = rows(h + row * H, k1, row_mask, k1 < H)
-                    h2 = rows(h + row * H, k2, row_mask, k2 < H)
+                    dh = row_pieces(grad + row * H, row_mask, H, W, P, False)
+                    state = row_pieces(h + row * H, row_mask, H, W, P, False)
                     start = tl.load(succ_ptr + row, mask=row_mask, other=0)
                     degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
-                    v, w, c, d, slot, next_slot, s, t = successors(
-                        succ, succ_slot, anchor, aggregate, start, degree, edges, ATTENTION
+                    v, c, slot = successors(
+                        succ, succ_slot, anchor, start, degree, AT_ONCE, ATTENTION
                     )
-                    dh1, dh2, dh = pull(
-                        dh1, dh2, dh, aggregate, h, h1, h2, start, degree, v, w, c, d, slot,
-                        next_slot, s, t, d_message, d_score, key_score, shares, succ, succ_slot,
-                        anchor, row, row_mask, edges, k1, k2, unit, key1, key2, key_own, True,
-                        H, K2, BM, BLOCKS, PADDED_BLOCKS, ATTENTION,
+                    if EARLY:
+                        kept = kept_pieces(message, gates, row, row_mask, H, HP, W, P)
+                    unused = tl.zeros((BM, BN), dtype=tl.float32)
+                    dh, _ = pull(
+                        dh, unused, aggregate, h, state, start, degree, v, c, slot, d_message,
+                        d_score, key_score, shares, succ, succ_slot, anchor, row, row_mask,
+                        unit, keys, key_own, block, True,
+                        H, W, P, BM, BN, AT_ONCE, SHARES, ATTENTION,
                     )  # fmt: skip
-                    dr, dz, dn, dn_message, passed = gates_backward(
-                        dh1, message, gates, row, row_mask, k1, H, HP
-                    )
-                    store_gates(d_gates, row, row_mask, k1, dr, dz, dn, dn_message, HP, True)
+                    if not EARLY:
+                        kept = kept_pieces(message, gates, row, row_mask, H, HP, W, P)
+                    dr, dz, dn, dn_message, passed = row_slopes(dh, kept, P)
+                    tl.debug_barrier()  # all threads have read what is overwritten now
+                    for i in tl.static_range(P):
+                        store_gates(
+                            d_gates, row, row_mask, columns(i, W),
+                            dr[i], dz[i], dn[i], dn_message[i], HP, False,
+                        )  # fmt: skip
                     # In place of the gradient, which nobody else reads.
-                    at = grad + row[:, None] * H
-                    tl.store(at + k1[None, :], passed, mask=row_mask[:, None] & (k1 < H)[None, :])
-                    if K2 > 0:
-                        dr, dz, dn, dn_message, passed = gates_backward(
-                            dh2, message, gates, row, row_mask, k2, H, HP
-                        )
-                        store_gates(d_gates, row, row_mask, k2, dr, dz, dn, dn_message, HP, True)
-                        tl.store(
-                            at + k2[None, :], passed, mask=row_mask[:, None] & (k2 < H)[None, :]
-                        )
+                    store_pieces(grad + row * H, passed, row_mask, H, W, P)
                     own += 1
                 if own > 0:
                     arrive(here, own)
@@ -400,139 +506,121 @@ def backward_kernel(
             mask = row_mask[:, None] & unit_mask[None, :]
             at = row[:, None] * H + unit[None, :]
             acc = tl.zeros((BM, BN), dtype=tl.float32)
-            x1 = tl.zeros((BM, K1), dtype=tl.float32)
-            x2 = tl.zeros((BM, K2 if K2 > 0 else 16), dtype=tl.float32)
             # What does not depend on the level before is loaded before the wait.
             if ATTENTION:
                 own_offset = rows(d_message + row * H, unit, row_mask, unit_mask)
+            x = zero_pieces(BM, W, P)
+            if EARLY:
+                kept = kept_pieces(message, gates, row, row_mask & (not wide), H, HP, W, P)
             if wide:
                 if own == 0:
                     wait(here, row_tiles)
                 acc = fresh(grad + row * H, unit, row_mask, unit_mask)
             else:
-                dh = acc
-                dh1 = x1
-                dh2 = x2
-                h1 = x1
-                h2 = x2
+                own_dh = acc
+                dh = x
+                state = x
                 if ATTENTION:
                     if GRU:
                         z = rows(gates + row * (4 * HP) + HP, unit, row_mask, unit_mask)
-                    dh = rows(grad + row * H, unit, row_mask, unit_mask)
-                    dh1 = rows(grad + row * H, k1, row_mask, k1 < H)
-                    dh2 = rows(grad + row * H, k2, row_mask, k2 < H)
-                    h1 = rows(h + row * H, k1, row_mask, k1 < H)
-                    h2 = rows(h + row * H, k2, row_mask, k2 < H)
+                    if BN != W:
+                        own_dh = rows(grad + row * H, unit, row_mask, unit_mask)
+                    dh = row_pieces(grad + row * H, row_mask, H, W, P, False)
+                    state = row_pieces(h + row * H, row_mask, H, W, P, False)
                 if stage % PHASES == 0:
                     if not ATTENTION and PHASE != 1:
                         # Forward's, and the loss's: nobody writes them here.
                         pair = aggregate + row * (2 * H)
-                        gate = rows(pair, unit, row_mask, unit_mask)
-                        value = rows(pair + H, unit, row_mask, unit_mask)
-                        gate1 = rows(pair, k1, row_mask, k1 < H)
-                        value1 = rows(pair + H, k1, row_mask, k1 < H)
-                        gate2 = rows(pair, k2, row_mask, k2 < H)
-                        value2 = rows(pair + H, k2, row_mask, k2 < H)
+                        own_gate = rows(pair, unit, row_mask, unit_mask)
+                        own_value = rows(pair + H, unit, row_mask, unit_mask)
+                        gate = row_pieces(pair, row_mask, H, W, P, False)
+                        value = row_pieces(pair + H, row_mask, H, W, P, False)
                         out = rows(grad + row * H, unit, row_mask, unit_mask)
                     start = tl.load(succ_ptr + row, mask=row_mask, other=0)
                     degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
-                    v, w, c, d, slot, next_slot, s, t = successors(
-                        succ, succ_slot, anchor, aggregate, start, degree, edges, ATTENTION
+                    v, c, slot = successors(
+                        succ, succ_slot, anchor, start, degree, AT_ONCE, ATTENTION
                     )
                     if WAIT:
                         if own == 0:
                             if stage > 0:
                                 wait(here - 1, before)
-                    dh1, dh2, dh = pull(
-                        dh1, dh2, dh, aggregate, h, h1, h2, start, degree, v, w, c, d, slot,
-                        next_slot, s, t, d_message, d_score, key_score, shares, succ, succ_slot,
-                        anchor, row, row_mask, edges, k1, k2, unit, key1, key2, key_own, block == 0,
-                        H, K2, BM, BLOCKS, PADDED_BLOCKS, ATTENTION,
+                    dh, own_dh = pull(
+                        dh, own_dh, aggregate, h, state, start, degree, v, c, slot, d_message,
+                        d_score, key_score, shares, succ, succ_slot, anchor, row, row_mask,
+                        unit, keys, key_own, block, block == 0,
+                        H, W, P, BM, BN, AT_ONCE, SHARES, ATTENTION,
                     )  # fmt: skip
                     if ATTENTION and not GRU:
-                        tl.store(d_state + at, dh, mask=mask)
+                        tl.store(d_state + at, own_dh, mask=mask)
                     if not ATTENTION and PHASE != 1:
                         # Through the product of gate and map to the state.
                         pair_at = d_pair + row[:, None] * (2 * H) + unit[None, :]
-                        tl.store(pair_at, dh * value * gate * (1 - gate), mask=mask)
-                        tl.store(pair_at + H, dh * gate, mask=mask)
-                        out = pair_product(dh1, gate1, value1, pg1, pm1, of_g, of_m, out, PRECISION)
-                        if K2 > 0:
-                            out = pair_product(
-                                dh2, gate2, value2, pg2, pm2, of_g, of_m, out, PRECISION
-                            )
+                        slope = own_gate * (1 - own_gate)
+                        tl.store(pair_at, own_dh * own_value * slope, mask=mask)
+                        tl.store(pair_at + H, own_dh * own_gate, mask=mask)
+                        out = pair_product(
+                            dh, gate, value, wg, wm, of_g, of_m, out, P, G, PRECISION
+                        )
                         tl.store(d_state + at, out, mask=mask)
                 if not ATTENTION and PHASE != 0:
                     if stage % PHASES == 1:
                         # Through the cell to the message.
                         if GRU:
-                            m, r, z, n, g = _kept(message, gates, row, row_mask, unit, H, HP)
-                            m1, r1, z1, n1, g1 = _kept(message, gates, row, row_mask, k1, H, HP)
-                            m2, r2, z2, n2, g2 = _kept(message, gates, row, row_mask, k2, H, HP)
+                            own_kept = _kept(message, gates, row, row_mask, unit, H, HP)
+                            kept = kept_pieces(message, gates, row, row_mask, H, HP, W, P)
                         if WAIT:
                             if own == 0:
                                 wait(here - 1, before)
-                        dh = fresh(d_state + row * H, unit, row_mask, unit_mask)
-                        dh1 = fresh(d_state + row * H, k1, row_mask, k1 < H)
-                        dh2 = fresh(d_state + row * H, k2, row_mask, k2 < H)
+                        own_dh = fresh(d_state + row * H, unit, row_mask, unit_mask)
+                        dh = row_pieces(d_state + row * H, row_mask, H, W, P, True)
                         if GRU:
-                            dr, dz, dn, dg, acc = _slopes(dh, m, r, z, n, g)
+                            dr, dz, dn, dg, acc = _slopes(own_dh, *own_kept)
                             store_gates(d_gates, row, row_mask, unit, dr, dz, dn, dg, HP, False)
                         if level > 0:
                             if GRU:
-                                dr1, dz1, _, dg1, _ = _slopes(dh1, m1, r1, z1, n1, g1)
+                                drs, dzs, _, dgs, _ = row_slopes(dh, kept, P)
                                 acc = gates_product(
-                                    dr1, dz1, dg1, wr1, wz1, wn1, of_r, of_z, of_n, acc, PRECISION
+                                    drs,
+                                    dzs,
+                                    dgs,
+                                    wr,
+                                    wz,
+                                    wn,
+                                    of_r,
+                                    of_z,
+                                    of_n,
+                                    acc,
+                                    P,
+                                    G,
+                                    PRECISION,
                                 )
-                                if K2 > 0:
-                                    dr2, dz2, _, dg2, _ = _slopes(dh2, m2, r2, z2, n2, g2)
-                                    acc = gates_product(
-                                        dr2, dz2, dg2, wr2, wz2, wn2, of_r, of_z, of_n, acc,
-                                        PRECISION,
-                                    )  # fmt: skip
                             else:
-                                acc = gradient_product(dh1, wr1, of_r, acc, PRECISION)
-                                if K2 > 0:
-                                    acc = gradient_product(dh2, wr2, of_r, acc, PRECISION)
+                                acc = gradient_product(dh, wr, of_r, acc, P, G, PRECISION)
                             tl.store(d_message + at, acc, mask=mask)
                 if GRU and ATTENTION:
-                    acc = dh * z
-                x1 = dh1
-                x2 = dh2
+                    acc = own_dh * z
+                x = dh
             if ATTENTION:
                 if level > 0:
                     # One place for the product: the weights are in shared memory once.
                     if GRU:
-                        gate_row = d_gates + row * (4 * HP)
                         if wide:
-                            dr1 = fresh(gate_row, k1, row_mask, k1 < H)
-                            dz1 = fresh(gate_row + HP, k1, row_mask, k1 < H)
-                            dn1 = fresh(gate_row + 3 * HP, k1, row_mask, k1 < H)
+                            gate_row = d_gates + row * (4 * HP)
+                            dr = row_pieces(gate_row, row_mask, H, W, P, True)
+                            dz = row_pieces(gate_row + HP, row_mask, H, W, P, True)
+                            dn = row_pieces(gate_row + 3 * HP, row_mask, H, W, P, True)
                         else:
-                            dr1, dz1, _, dn1, _ = gates_backward(
-                                x1, message, gates, row, row_mask, k1, H, HP
-                            )
+                            if not EARLY:
+                                kept = kept_pieces(message, gates, row, row_mask, H, HP, W, P)
+                            dr, dz, _, dn, _ = row_slopes(x, kept, P)
                         acc = gates_product(
-                            dr1, dz1, dn1, wr1, wz1, wn1, of_r, of_z, of_n, acc, PRECISION
+                            dr, dz, dn, wr, wz, wn, of_r, of_z, of_n, acc, P, G, PRECISION
                         )
-                        if K2 > 0:
-                            if wide:
-                                dr2 = fresh(gate_row, k2, row_mask, k2 < H)
-                                dz2 = fresh(gate_row + HP, k2, row_mask, k2 < H)
-                                dn2 = fresh(gate_row + 3 * HP, k2, row_mask, k2 < H)
-                            else:
-                                dr2, dz2, _, dn2, _ = gates_backward(
-                                    x2, message, gates, row, row_mask, k2, H, HP
-                                )
-                            acc = gates_product(
-                                dr2, dz2, dn2, wr2, wz2, wn2, of_r, of_z, of_n, acc, PRECISION
-                            )
                     else:
-                        acc = gradient_product(x1, wr1, of_r, acc, PRECISION)
-                        if K2 > 0:
-                            acc = gradient_product(x2, wr2, of_r, acc, PRECISION)
+                        acc = gradient_product(x, wr, of_r, acc, P, G, PRECISION)
                     share = tl.sum(acc * own_offset, axis=1)
-                    tl.store(shares + row * BLOCKS + block, share, mask=row_mask)
+                    store_each(shares + row * SHARES + block, share, row_mask)
                     tl.debug_barrier()  # all threads have read what is overwritten now
                     tl.store(d_message + at, acc, mask=mask)
             own += 1

@@ -17,14 +17,27 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from dagnn.ops.triton.pieces import (
+    added,
+    block_of,
+    columns,
+    key_pieces,
+    largest,
+    operands,
+    row_pieces,
+    row_sums,
+    scaled,
+    store_pieces,
+    zero_pieces,
+)
 from dagnn.ops.triton.primitives import (
     ANY,
     arrive,
     dot,
     fresh,
-    pin,
     scales,
     sigmoid,
+    store_each,
     stored,
     tanh,
     wait,
@@ -36,6 +49,7 @@ __all__ = [
     "forward_kernel",
     "input_part",
     "messages",
+    "neighbours",
     "predecessors",
     "product",
     "update",
@@ -60,13 +74,20 @@ def cell_biases(bias_ih, bias_hh, unit, H: tl.constexpr, GRU: tl.constexpr):
 
 
 @triton.jit
-def predecessors(pred_ptr, pred, row, row_mask):
-    """Where the predecessors of a tile's nodes start, how many they are, and the first two."""
+def neighbours(of, at, left, AT_ONCE: tl.constexpr):
+    """Up to so many neighbours of each node, from a place in their list on."""
+    out = ()
+    for n in tl.static_range(AT_ONCE):
+        out = out + (tl.load(of + at + n, mask=n < left, other=0),)
+    return out
+
+
+@triton.jit
+def predecessors(pred_ptr, pred, row, row_mask, AT_ONCE: tl.constexpr):
+    """Where the predecessors of a tile's nodes start, how many they are, and the first ones."""
     start = tl.load(pred_ptr + row, mask=row_mask, other=0)
     degree = tl.load(pred_ptr + row + 1, mask=row_mask, other=0) - start
-    u = tl.load(pred + start, mask=degree > 0, other=0)
-    w = tl.load(pred + start + 1, mask=degree > 1, other=0)
-    return start, degree, u, w
+    return start, degree, neighbours(pred, start, degree, AT_ONCE)
 
 
 @triton.jit
@@ -77,134 +98,114 @@ def messages(
     pred,
     start,
     degree,
-    u,  # the first two predecessors
-    w,
+    u,  # the first predecessors
     row,
     edges,
-    k1,
-    k2,
     unit,
-    key1,
-    key2,
+    key,  # in pieces
+    block,
     saves,  # whether this program stores the scores
     H: tl.constexpr,
-    K1: tl.constexpr,
-    K2: tl.constexpr,
+    W: tl.constexpr,
+    P: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
+    AT_ONCE: tl.constexpr,
     ATTENTION: tl.constexpr,
     EDGES: tl.constexpr,
     SAVE: tl.constexpr,
 ):
-    """Messages of a tile: whole rows in two pieces, and the block of the program's own units."""
-    m = tl.zeros((BM, BN), dtype=tl.float32)
-    m1 = tl.zeros((BM, K1), dtype=tl.float32)
-    m2 = tl.zeros((BM, K2 if K2 > 0 else 16), dtype=tl.float32)
+    """Messages of a tile: whole rows in pieces, and the block of the program's own units."""
+    own = tl.zeros((BM, BN), dtype=tl.float32)
+    m = zero_pieces(BM, W, P)
     top = tl.full((BM,), -float("inf"), dtype=tl.float32)
     total = tl.zeros((BM,), dtype=tl.float32)
-    # Two predecessors at a time, so that their rows travel together.
-    for j in range(0, tl.max(degree), 2):
-        live = j < degree
-        also = j + 1 < degree
+    # Several predecessors at a time, so that their rows travel together.
+    for j in range(0, tl.max(degree), AT_ONCE):
         slot = start + j
+        left = degree - j
         if ATTENTION:
-            source = h + u * H
-            other = h + w * H
-            a1 = fresh(source, k1, live, k1 < H)
-            b1 = fresh(other, k1, also, k1 < H)
-            a = fresh(source, unit, live, unit < H)
-            b = fresh(other, unit, also, unit < H)
-            s = tl.sum(a1 * key1[None, :], axis=1)
-            t = tl.sum(b1 * key1[None, :], axis=1)
-            if K2 > 0:
-                a2 = fresh(source, k2, live, k2 < H)
-                b2 = fresh(other, k2, also, k2 < H)
-                s += tl.sum(a2 * key2[None, :], axis=1)
-                t += tl.sum(b2 * key2[None, :], axis=1)
-            if EDGES:
-                s += tl.load(edge_score + slot, mask=live, other=0.0)
-                t += tl.load(edge_score + slot + 1, mask=also, other=0.0)
-            if SAVE:
-                tl.store(aggregate + slot, s, mask=live & saves)
-                tl.store(aggregate + slot + 1, t, mask=also & saves)
+            x = ()
+            own_x = ()
+            for n in tl.static_range(AT_ONCE):
+                x = x + (row_pieces(h + u[n] * H, n < left, H, W, P, True),)
+                if BN != W:
+                    own_x = own_x + (fresh(h + u[n] * H, unit, n < left, unit < H),)
             # Online softmax; a row that has no predecessor left stays as it is.
-            s = tl.where(live, s, -float("inf"))
-            t = tl.where(also, t, -float("inf"))
-            new_top = tl.maximum(top, tl.maximum(s, t))
+            score = ()
+            new_top = top
+            for n in tl.static_range(AT_ONCE):
+                s = row_sums(x[n], key, P)
+                if EDGES:
+                    s += tl.load(edge_score + slot + n, mask=n < left, other=0.0)
+                if SAVE:
+                    store_each(aggregate + slot + n, s, (n < left) & saves)
+                s = tl.where(n < left, s, -float("inf"))
+                new_top = tl.maximum(new_top, s)
+                score = score + (s,)
             finite = tl.where(new_top == -float("inf"), 0.0, new_top)
             keep = tl.exp(top - finite)
-            s = tl.exp(s - finite)
-            t = tl.exp(t - finite)
             top = new_top
-            total = total * keep + s + t
-            m1 = m1 * keep[:, None] + a1 * s[:, None] + b1 * t[:, None]
-            m = m * keep[:, None] + a * s[:, None] + b * t[:, None]
-            if K2 > 0:
-                m2 = m2 * keep[:, None] + a2 * s[:, None] + b2 * t[:, None]
+            total *= keep
+            m = scaled(m, keep, P)
+            if BN != W:
+                own *= keep[:, None]
+            for n in tl.static_range(AT_ONCE):
+                weight = tl.exp(score[n] - finite)
+                total += weight
+                m = added(m, x[n], weight, P)
+                if BN != W:
+                    own += own_x[n] * weight[:, None]
         else:
-            source = aggregate + u * (2 * H)
-            other = aggregate + w * (2 * H)
-            m1 += fresh(source, k1, live, k1 < H) * fresh(source + H, k1, live, k1 < H)
-            m1 += fresh(other, k1, also, k1 < H) * fresh(other + H, k1, also, k1 < H)
-            m += fresh(source, unit, live, unit < H) * fresh(source + H, unit, live, unit < H)
-            m += fresh(other, unit, also, unit < H) * fresh(other + H, unit, also, unit < H)
-            if K2 > 0:
-                m2 += fresh(source, k2, live, k2 < H) * fresh(source + H, k2, live, k2 < H)
-                m2 += fresh(other, k2, also, k2 < H) * fresh(other + H, k2, also, k2 < H)
-        u = tl.load(pred + slot + 2, mask=j + 2 < degree, other=0)
-        w = tl.load(pred + slot + 3, mask=j + 3 < degree, other=0)
+            for n in tl.static_range(AT_ONCE):
+                live = n < left
+                gate = aggregate + u[n] * (2 * H)
+                sums = ()
+                for i in tl.static_range(P):
+                    k = columns(i, W)
+                    pair = fresh(gate, k, live, k < H) * fresh(gate + H, k, live, k < H)
+                    sums = sums + (m[i] + pair,)
+                m = sums
+                if BN != W:
+                    own += fresh(gate, unit, live, unit < H) * fresh(gate + H, unit, live, unit < H)
+        u = neighbours(pred, slot + AT_ONCE, left - AT_ONCE, AT_ONCE)
     if ATTENTION:
         inverse = tl.where(degree > 0, 1 / total, 0.0)
-        m1 *= inverse[:, None]
-        m2 *= inverse[:, None]
-        m *= inverse[:, None]
+        m = scaled(m, inverse, P)
+        if BN != W:
+            own *= inverse[:, None]
         if SAVE:
-            tl.store(aggregate + edges + row, top + tl.log(total), mask=(degree > 0) & saves)
-    return m1, m2, m
+            store_each(aggregate + edges + row, top + tl.log(total), (degree > 0) & saves)
+    if BN == W:
+        own = block_of(m, block, P)
+    return m, own
 
 
 @triton.jit
-def product(x1, x2, w1, w2, scale, acc, K2: tl.constexpr, PRECISION: tl.constexpr):
-    """``acc + x @ w``, of rows in two pieces and a matrix as :func:`cell_weights` has it."""
+def product(x, w, scale, acc, G: tl.constexpr, PRECISION: tl.constexpr):
+    """``acc + x @ w``, of rows as :func:`operands` has them, and a matrix as :func:`cell_weights`
+    has it."""
     part = acc
     if PRECISION == "fp16":
         part = tl.zeros_like(acc)
-    part = dot(x1, w1, part, PRECISION)
-    if K2 > 0:
-        part = dot(x2, w2, part, PRECISION)
+    for i in tl.static_range(G):
+        part = dot(x[i], w[i], part, PRECISION)
     if PRECISION == "fp16":
         part = acc + scale * part
     return part
 
 
 @triton.jit
-def relative(x, BOUNDED: tl.constexpr, PRECISION: tl.constexpr):
-    """A piece of rows as an operand, and the numbers that it is relative to. Sums are of any size,
+def relative(x, BOUNDED: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr):
+    """Rows as operands, and the numbers that they are relative to. Sums are of any size,
     and so are states that they enter, for which fp16 has no exponents. An attention's messages are
     :obj:`BOUNDED`, as averages of states in [-1, 1]."""
     scale = 1.0
     if PRECISION == "fp16" and not BOUNDED:
-        scale, inverse = scales(tl.max(tl.abs(x), axis=1))
+        scale, inverse = scales(largest(x, P))
         scale = scale[:, None]
-        x *= inverse[:, None]
-    return pin(x), scale
-
-
-@triton.jit
-def relative_product(
-    x1, x2, of_1, of_2, w1, w2, of_w, acc,
-    K2: tl.constexpr, BOUNDED: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """The same as :func:`product`, of rows that are :func:`relative`. Each piece has a scale of its
-    own: a common one would have the compiler move whole rows to where it is."""
-    if PRECISION != "fp16" or BOUNDED:
-        acc = product(x1, x2, w1, w2, of_w, acc, K2, PRECISION)
-    else:
-        part = of_1 * dot(x1, w1, tl.zeros_like(acc), PRECISION)
-        if K2 > 0:
-            part += of_2 * dot(x2, w2, tl.zeros_like(acc), PRECISION)
-        acc += of_w * part
-    return acc
+        x = scaled(x, inverse, P)
+    return operands(x, P), scale
 
 
 @triton.jit
@@ -303,10 +304,12 @@ def forward_kernel(
     workers,  # programs per direction, a multiple of the number of blocks
     H: tl.constexpr,
     HP: tl.constexpr,  # H, padded so that rows of half precision are aligned
-    K1: tl.constexpr,
-    K2: tl.constexpr,
+    W: tl.constexpr,  # a row is in P pieces of W columns, and in G parts as an operand
+    P: tl.constexpr,
+    G: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
+    AT_ONCE: tl.constexpr,  # neighbours whose rows travel together
     GRU: tl.constexpr,
     ATTENTION: tl.constexpr,
     EDGES: tl.constexpr,
@@ -338,25 +341,19 @@ def forward_kernel(
     groups = workers // BLOCKS
     unit = block * BN + tl.arange(0, BN)
     unit_mask = unit < H
-    k1 = tl.arange(0, K1)
-    k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
     if PHASE != 1:
-        wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = cell_weights(
-            weight, unit, k1, k2, H, K2, GRU, True, PRECISION
-        )
+        wr, of_r, wz, of_z, wn, of_n = cell_weights(weight, unit, H, W, P, G, GRU, True, PRECISION)
         if GRU:
             bias_hh += direction * GATES * H
         bias_r, bias_z, bias_n, bias_m = cell_biases(bias_ih, bias_hh, unit, H, GRU)
     if ATTENTION:
         aggregate += direction * (edges + nodes)
-        key1 = tl.load(key + direction * H + k1, mask=k1 < H, other=0.0)
-        key2 = tl.load(key + direction * H + k2, mask=k2 < H, other=0.0)
+        keys = key_pieces(key + direction * H, H, W, P)
         if EDGES:
             edge_score += direction * edges
     else:
         aggregate += direction * nodes * 2 * H
-        key1 = k1
-        key2 = k2
+        keys = unit
         gate_map += direction * 2 * H * H
         if PHASE != 0:
             lane = tl.arange(0, 2 * BN)
@@ -364,7 +361,7 @@ def forward_kernel(
             pair = block * BN + tl.where(is_gate, lane, lane - BN)
             pair_mask = pair < H
             pair_row = tl.where(pair_mask, pair + tl.where(is_gate, 0, H), 2 * H)
-            p1, p2, of_p = side_by_side(gate_map, pair_row, k1, k2, H, K2, PRECISION)
+            pair_weight, of_p = side_by_side(gate_map, pair_row, H, W, P, G, PRECISION)
             bias_at = gate_bias + direction * H + pair
             bias = tl.load(bias_at, mask=pair_mask & is_gate, other=0.0)
 
@@ -387,20 +384,13 @@ def forward_kernel(
                         for tile in range(worker, row_tiles, workers):
                             row = low + tile * BM + tl.arange(0, BM)
                             row_mask = row < high
-                            start, degree, u, w = predecessors(pred_ptr, pred, row, row_mask)
-                            m1, m2, _ = messages(
-                                h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
-                                k1, k2, unit, key1, key2, True,
-                                H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
+                            start, degree, u = predecessors(pred_ptr, pred, row, row_mask, AT_ONCE)
+                            m, _ = messages(
+                                h, aggregate, edge_score, pred, start, degree, u, row, edges,
+                                unit, keys, block, True,
+                                H, W, P, BM, BN, AT_ONCE, ATTENTION, EDGES, SAVE,
                             )  # fmt: skip
-                            at = message + row[:, None] * HP
-                            tl.store(
-                                at + k1[None, :], m1, mask=row_mask[:, None] & (k1 < H)[None, :]
-                            )
-                            if K2 > 0:
-                                tl.store(
-                                    at + k2[None, :], m2, mask=row_mask[:, None] & (k2 < H)[None, :]
-                                )
+                            store_pieces(message + row * HP, m, row_mask, H, W, P)
                             own += 1
                         if own > 0:
                             arrive(here, own)
@@ -418,9 +408,9 @@ def forward_kernel(
                         g_r += bias_r[None, :]
                         g_z += bias_z[None, :]
                         g_m = tl.zeros((BM, BN), dtype=tl.float32) + bias_m[None, :]
-                    m = tl.zeros((BM, BN), dtype=tl.float32)
+                    own_m = tl.zeros((BM, BN), dtype=tl.float32)
                     if level > 0:
-                        start, degree, u, w = predecessors(pred_ptr, pred, row, row_mask)
+                        start, degree, u = predecessors(pred_ptr, pred, row, row_mask, AT_ONCE)
                         if WAIT:
                             if own == 0:
                                 if wide:
@@ -429,34 +419,23 @@ def forward_kernel(
                                     wait(here - 1, before)
                         # One place for the product: the weights are in shared memory once.
                         if wide:
-                            source = message + row * HP
-                            m1 = fresh(source, k1, row_mask, k1 < H)
-                            m2 = fresh(source, k2, row_mask, k2 < H)
-                            m = fresh(source, unit, row_mask, unit_mask)
+                            m = row_pieces(message + row * HP, row_mask, H, W, P, True)
+                            own_m = fresh(message + row * HP, unit, row_mask, unit_mask)
                         else:
-                            m1, m2, m = messages(
-                                h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
-                                k1, k2, unit, key1, key2, block == 0,
-                                H, K1, K2, BM, BN, ATTENTION, EDGES, SAVE,
+                            m, own_m = messages(
+                                h, aggregate, edge_score, pred, start, degree, u, row, edges,
+                                unit, keys, block, block == 0,
+                                H, W, P, BM, BN, AT_ONCE, ATTENTION, EDGES, SAVE,
                             )  # fmt: skip
-                        m1, of_1 = relative(m1, ATTENTION, PRECISION)
-                        m2, of_2 = relative(m2, ATTENTION, PRECISION)
+                        m, of_m = relative(m, ATTENTION, P, PRECISION)
                         if GRU:
-                            g_r = relative_product(
-                                m1, m2, of_1, of_2, wr1, wr2, of_r, g_r, K2, ATTENTION, PRECISION
-                            )
-                            g_z = relative_product(
-                                m1, m2, of_1, of_2, wz1, wz2, of_z, g_z, K2, ATTENTION, PRECISION
-                            )
-                            g_m = relative_product(
-                                m1, m2, of_1, of_2, wn1, wn2, of_n, g_m, K2, ATTENTION, PRECISION
-                            )
+                            g_r = product(m, wr, of_m * of_r, g_r, G, PRECISION)
+                            g_z = product(m, wz, of_m * of_z, g_z, G, PRECISION)
+                            g_m = product(m, wn, of_m * of_n, g_m, G, PRECISION)
                         else:
-                            g_n = relative_product(
-                                m1, m2, of_1, of_2, wn1, wn2, of_n, g_n, K2, ATTENTION, PRECISION
-                            )
+                            g_n = product(m, wn, of_m * of_n, g_n, G, PRECISION)
                     update(
-                        g_r, g_z, g_n, g_m, m, gates, h, h_half, message, row, row_mask, unit,
+                        g_r, g_z, g_n, g_m, own_m, gates, h, h_half, message, row, row_mask, unit,
                         H, HP, GRU, SAVE and not ATTENTION, HALF,
                     )  # fmt: skip
                     own += 1
@@ -468,15 +447,11 @@ def forward_kernel(
                     if WAIT:
                         if own == 0:
                             wait(here - 1, before)
-                    state1 = fresh(h + row * H, k1, row_mask, k1 < H)
-                    state2 = fresh(h + row * H, k2, row_mask, k2 < H)
+                    state = row_pieces(h + row * H, row_mask, H, W, P, True)
                     # Not even a GRU's are bounded: a part of them is the message.
-                    state1, of_1 = relative(state1, False, PRECISION)
-                    state2, of_2 = relative(state2, False, PRECISION)
+                    state, of_state = relative(state, False, P, PRECISION)
                     out = tl.zeros((BM, 2 * BN), dtype=tl.float32) + bias[None, :]
-                    out = relative_product(
-                        state1, state2, of_1, of_2, p1, p2, of_p, out, K2, False, PRECISION
-                    )
+                    out = product(state, pair_weight, of_state * of_p, out, G, PRECISION)
                     out = tl.where(is_gate[None, :], sigmoid(out), out)
                     mask = row_mask[:, None] & pair_mask[None, :]
                     tl.store(aggregate + row[:, None] * (2 * H) + pair_row[None, :], out, mask=mask)

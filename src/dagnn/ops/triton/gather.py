@@ -23,7 +23,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dagnn.ops.stack import Graph
-from dagnn.ops.triton.backward import gates_backward, store_gates, weight_of
+from dagnn.ops.triton.backward import gates_backward, store_gates
 from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
 from dagnn.ops.triton.primitives import add_compensated, rows, sigmoid, tanh
 
@@ -45,6 +45,7 @@ class Messages(NamedTuple):
     message: Tensor  # [S, N, HP] as the operand of products
     offset: Tensor  # [S, N, H] message - h[anchor], in float32
     anchor: Tensor  # [S, N] the first predecessor
+    weight: Tensor  # [S, E] attention, by slot
 
 
 @triton.jit
@@ -56,6 +57,14 @@ def _tile(HP: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
     return direction, row, tl.program_id(1) % BLOCKS * BC + tl.arange(0, BC)
 
 
+@triton.jit
+def _weight_of(aggregate, slot, v, live, edges):
+    """Attention weights from the scores and the log-sum-exp that the forward pass left."""
+    score = tl.load(aggregate + slot, mask=live, other=0.0)
+    norm = tl.load(aggregate + edges + v, mask=live, other=0.0)
+    return tl.where(live, tl.exp(score - norm), 0.0)
+
+
 @triton.jit(**_ANY)
 def message_kernel(
     h,  # [S, N, H]
@@ -63,6 +72,7 @@ def message_kernel(
     message,  # [S, N, HP] out
     offset,  # [S, N, H] out
     anchor,  # [S, N] out
+    weights,  # [S, E] out
     pred_ptr,  # [S, N + 1]
     pred,  # [S, E]
     nodes,
@@ -78,6 +88,8 @@ def message_kernel(
     aggregate += direction * (edges + nodes)
     pred_ptr += direction * (nodes + 1)
     pred += direction * edges
+    weights += direction * edges
+    stores = tl.min(column) == 0  # what programs of other columns have, too
     start = tl.load(pred_ptr + row, mask=row_mask, other=0)
     degree = tl.load(pred_ptr + row + 1, mask=row_mask, other=0) - start
     first = tl.load(pred + start, mask=degree > 0, other=0)
@@ -91,7 +103,8 @@ def message_kernel(
     for j in range(tl.max(degree)):
         live = j < degree
         u = tl.load(pred + start + j, mask=live, other=0)
-        weight = weight_of(aggregate, start + j, row, live, edges)
+        weight = _weight_of(aggregate, start + j, row, live, edges)
+        tl.store(weights + start + j, weight, mask=live & stores)
         term = weight[:, None] * (rows(h + u * H, column, live, column < H) - state)
         out, lost = add_compensated(out, lost, term)
         total, lost_total = add_compensated(total, lost_total, weight)
@@ -102,7 +115,7 @@ def message_kernel(
     tl.store(offset + row[:, None] * H + column[None, :], out, mask=mask)
     padded = row_mask[:, None] & (column < HP)[None, :]
     tl.store(message + row[:, None] * HP + column[None, :], state + out, mask=padded)
-    tl.store(anchor + row, first, mask=row_mask & (tl.min(column) == 0))
+    tl.store(anchor + row, first, mask=row_mask & stores)
 
 
 @triton.jit
@@ -162,7 +175,7 @@ def finish_kernel(
     gates,  # the same memory, out: the gradients of their pre-activations
     message,  # [S, N, HP]
     d_message,  # [S, N, H]
-    aggregate,  # [S, E + N]
+    weights,  # [S, E] attention, by slot
     key,  # [S, H]
     key_score,  # [S, N]
     level_ptr,  # [S, D + 1]
@@ -187,7 +200,7 @@ def finish_kernel(
     succ_ptr += direction * (nodes + 1)
     succ += direction * edges
     succ_slot += direction * edges
-    aggregate += direction * (edges + nodes)
+    weights += direction * edges
     d_message += direction * nodes * H
     start = tl.load(succ_ptr + row, mask=row_mask, other=0)
     degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
@@ -199,7 +212,7 @@ def finish_kernel(
         live = j < degree
         v = tl.load(succ + start + j, mask=live, other=0)
         slot = tl.load(succ_slot + start + j, mask=live, other=0)
-        weight = weight_of(aggregate, slot, v, live, edges)
+        weight = tl.load(weights + slot, mask=live, other=0.0)
         dh += weight[:, None] * rows(d_message + v * H, column, live, column_mask)
     dr, dz, dn, dn_message, _ = gates_backward(
         dh, message, activations, row, row_mask, column, H, HP
@@ -214,6 +227,7 @@ def launch_messages(h: Tensor, aggregate: Tensor, graph: Graph, operand: torch.d
         h.new_empty(directions, nodes, padded, dtype=operand),
         torch.empty_like(h),
         graph.pred.new_empty(directions, nodes),
+        h.new_empty(directions, graph.pred.size(1)),
     )
     arguments = [h, aggregate, *out, graph.pred_ptr, graph.pred, nodes, graph.pred.size(1)]
     _launch(message_kernel, arguments, graph, H=hidden, HP=padded)
@@ -236,9 +250,7 @@ def launch_activations(gates: Tensor, biases: list[Tensor], graph: Graph) -> Non
 def launch_finish(
     grad: Tensor,
     gates: Tensor,
-    message: Tensor,
-    d_message: Tensor,
-    aggregate: Tensor,
+    messages: Messages,
     key: Tensor,
     key_score: Tensor,
     graph: Graph,
@@ -249,9 +261,9 @@ def launch_finish(
         grad,
         activated(gates),
         gates,
-        message,
-        d_message,
-        aggregate,
+        messages.message,
+        messages.offset,
+        messages.weight,
         key,
         key_score,
         graph.level_ptr,
@@ -264,7 +276,7 @@ def launch_finish(
         levels.bit_length(),
         widest,
     ]
-    _launch(finish_kernel, arguments, graph, H=grad.size(2), HP=message.size(2))
+    _launch(finish_kernel, arguments, graph, H=grad.size(2), HP=messages.message.size(2))
 
 
 def _launch(kernel: Any, arguments: list[Any], graph: Graph, **sizes: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from functools import lru_cache
@@ -31,6 +32,7 @@ __all__ = [
     "memory_of",
     "pieces",
     "processors",
+    "rows_in_pieces",
 ]
 
 
@@ -41,6 +43,8 @@ class Tiles(NamedTuple):
     BN: int  # hidden units of a program
     warps: int
     split: bool = True  # in fp32: keep both parts of the weights, or split them in every product
+    at_once: int = 2  # neighbours whose rows travel together
+    early: bool = True  # backward: load gates before the wait, if they are in half precision
     resident: bool = True  # one launch for all levels, or one per stage, which needs less memory
 
 
@@ -51,6 +55,7 @@ _SINGLE = Tiles(16, 32, 8), Tiles(16, 16, 8)
 _DOUBLE = *_SINGLE, Tiles(16, 32, 8, split=False), Tiles(16, 16, 8, split=False)
 CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "bf16x3": _SINGLE, "fp32": _DOUBLE}
 SHARED_MEMORY = 227 * 1024  # of a multiprocessor, from compute capability 9.0 on
+SHORT_ROW, LONG_ROW = 320, 768  # numbers
 _chosen: dict[tuple[Any, ...], Tiles] = {}
 
 
@@ -65,6 +70,9 @@ def candidates(
             if phases > 1 and _two_stages_need(hidden, precision, tiles, resident) > memory:
                 continue
             warps = tiles.warps if hidden > 64 else 4
+            if hidden > SHORT_ROW:  # registers are few
+                at_once = min(tiles.at_once, 2 if hidden <= LONG_ROW else 1)
+                tiles = tiles._replace(at_once=at_once, early=False)
             yield tiles._replace(warps=warps, resident=resident)
 
 
@@ -73,15 +81,21 @@ def _two_stages_need(hidden: int, precision: str, tiles: Tiles, resident: bool) 
     gate and map; and a tile's operands, measured."""
     number, operands = (2, 2) if precision in ("bf16", "fp16") else (4, 4)
     columns = operands * tiles.BM + (5 if resident else 3) * tiles.BN
-    return number * columns * sum(pieces(hidden))
+    return number * columns * math.prod(pieces(hidden))
 
 
 def pieces(hidden: int) -> tuple[int, int]:
-    """A row of states is read in two pieces, so that 300 is 256 + 64 and not 512."""
-    whole = max(16, next_power_of_2(hidden))
-    if whole <= 64 or hidden > whole * 3 // 4:
-        return whole, 0
-    return whole // 2, max(16, next_power_of_2(hidden - whole // 2))
+    """The width and the number of the pieces in which a row of states is read: see
+    :mod:`~dagnn.ops.triton.pieces`."""
+    width = min(64, max(16, next_power_of_2(hidden)))
+    return width, ceil_div(hidden, width)
+
+
+def rows_in_pieces(hidden: int) -> dict[str, int]:
+    """The same, as constants of a kernel; and the number of parts of a row as an operand."""
+    width, number = pieces(hidden)
+    assert number < 128  # as kernels take it for granted; shared memory ends before
+    return {"W": width, "P": number, "G": number.bit_count()}
 
 
 @lru_cache
@@ -147,7 +161,6 @@ def _launch_tiles(
     directions, nodes = graph.order.shape
     levels = graph.level_ptr.size(1) - 1
     stages = levels * phases
-    k1, k2 = pieces(flags["H"])
     blocks = ceil_div(flags["H"], tiles.BN)
     groups = processors(graph.order.device) // (directions * blocks)
     resident = groups > 0 and tiles.resident
@@ -162,12 +175,14 @@ def _launch_tiles(
         flags["PRECISION"] = "tf32x3"
     if resident:
         options["launch_cooperative_grid"] = True
-    blocks_of_shares = {}
+    early = {}
     if kernel is backward_kernel:
-        blocks_of_shares["PADDED_BLOCKS"] = next_power_of_2(blocks)
+        gates = tensors[1] if flags["ATTENTION"] else None
+        early["EARLY"] = tiles.early and gates is not None and gates.element_size() == 2
+        shares = directions, nodes, ceil_div(blocks, 4) * 4  # padded
         tensors = [
             # Each block's share of dm · offset; its size depends on the tiles.
-            done.new_empty(directions, nodes, blocks, dtype=torch.float32) if t is SHARES else t
+            done.new_zeros(shares, dtype=torch.float32) if t is SHARES else t
             for t in tensors
         ]
     if idle:
@@ -178,13 +193,13 @@ def _launch_tiles(
         ranges = [(i, i + 1, i % phases) for i in range(stages)]
     for first, last, phase in ranges:
         constants = {
-            "K1": k1,
-            "K2": k2,
+            **rows_in_pieces(flags["H"]),
             "BM": tiles.BM,
             "BN": tiles.BN,
+            "AT_ONCE": tiles.at_once,
+            **early,
             "WAIT": resident,
             "PHASE": -1 if resident or phases == 1 else phase,
-            **blocks_of_shares,
             **flags,
         }
         sizes = nodes, graph.pred.size(1), levels, first, last, groups * blocks
@@ -277,7 +292,6 @@ def launch_attention_backward(
     cell: str,
     grad: Tensor,
     h: Tensor,
-    aggregate: Tensor,
     messages: Messages,
     gates: Tensor | None,
     parameters: list[Tensor],
@@ -304,7 +318,7 @@ def launch_attention_backward(
             h,
             messages.message,
             messages.anchor,
-            aggregate,
+            messages.weight,
             d_state,
             gates,
             d_message,
@@ -328,9 +342,7 @@ def launch_attention_backward(
     if gates is None:
         assert d_state is not None
         return LayerGradients(d_state, d_score, key_score, None)
-    launch_finish(
-        grad, gates, messages.message, d_message, aggregate, key, key_score, graph, widest
-    )
+    launch_finish(grad, gates, messages, key, key_score, graph, widest)
     return LayerGradients(gates, d_score, key_score, None)
 
 
@@ -366,7 +378,7 @@ def launch_gated_sum_backward(
             torch.empty_like(h),
             None,
             None,
-            SHARES,
+            None,
             d_pair,
             graph.level_ptr,
             graph.succ_ptr,

@@ -33,7 +33,9 @@ __all__ = [
     "of_pair",
     "pin",
     "rows",
+    "scales",
     "sigmoid",
+    "store_each",
     "stored",
     "tanh",
     "wait",
@@ -42,18 +44,31 @@ __all__ = [
 
 @triton.jit
 def wait(counter, expected):
-    """Spin until :obj:`expected` tiles have arrived; later loads see what they wrote."""
+    """Spin until :obj:`expected` tiles have arrived; later loads see what they wrote. One warp asks
+    and the others wait for it: with eight times as many questions, arrivals would stand in line
+    behind them."""
     if not INTERPRETED:  # which runs one program after the other
-        arrived = 0
-        while arrived < expected:
-            arrived = tl.inline_asm_elementwise(
-                "ld.acquire.gpu.global.u32 $0, [$1];",
-                "=r,l",
-                [counter.to(tl.int64, bitcast=True)],
-                dtype=tl.int32,
-                is_pure=False,
-                pack=1,
-            )
+        tl.inline_asm_elementwise(
+            """{
+            .reg .pred waits;
+            .reg .u32 thread, arrived;
+            mov.u32 thread, %tid.x;
+            setp.ge.u32 waits, thread, 32;
+            @waits bra DONE;
+            ASK:
+            ld.acquire.gpu.global.u32 arrived, [$1];
+            setp.lt.s32 waits, arrived, $2;
+            @waits bra ASK;
+            DONE:
+            bar.sync 0;
+            mov.u32 $0, 0;
+            }""",
+            "=r,l,r",
+            [counter.to(tl.int64, bitcast=True), expected],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
 
 
 @triton.jit
@@ -111,6 +126,28 @@ def rows(row_ptr, column, row_mask, column_mask):
 def fresh(row_ptr, column, row_mask, column_mask):
     """Rows that other programs of this launch have written, in float32."""
     return stored(row_ptr, column, row_mask, column_mask, True).to(tl.float32)
+
+
+@triton.jit
+def store_each(at, x, mask):
+    """Store a number of each row, by all threads that have it: the same bits. The compiler would
+    first give each row to one thread, which is an exchange between warps."""
+    if INTERPRETED:
+        tl.store(at, x, mask=mask)
+    else:
+        tl.inline_asm_elementwise(
+            """{
+            .reg .pred p;
+            setp.ne.u32 p, $3, 0;
+            @p st.global.f32 [$1], $2;
+            mov.u32 $0, 0;
+            }""",
+            "=r,l,f,r",
+            [at.to(tl.int64, bitcast=True), x, mask.to(tl.int32)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
 
 
 @triton.jit

@@ -8,6 +8,7 @@ levels of many nodes take longer.
 
 from __future__ import annotations
 
+import math
 import os
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from dagnn.ops.stack import Graph, LayerGradients, Saved
 from dagnn.ops.triton import launch
-from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
+from dagnn.ops.triton.call import call, ceil_div
 from dagnn.ops.triton.gather import Messages, activated, launch_finish
 from dagnn.ops.triton.launch import Tiles
 from dagnn.ops.triton.wave_backward import wave_backward_kernel
@@ -92,16 +93,16 @@ def _registers_suffice(hidden: int, precision: str, tiles: Tiles) -> bool:
 
 
 def _rows_are_long(hidden: int) -> bool:
-    return sum(launch.pieces(hidden)) >= 512
+    return math.prod(launch.pieces(hidden)) >= 512
 
 
 def _memory_needed(hidden: int, precision: str, tiles: Tiles) -> int:
     """Bytes of shared memory: three matrices for the whole launch, and an operand of a tile (in
     fp32 both of its parts). By trial: compilers never took more."""
-    first, second = launch.pieces(hidden)
+    width, pieces = launch.pieces(hidden)
     number = 2 if precision in ("bf16", "fp16") else 4
-    weights = 3 * (first + second) * tiles.BN * number
-    return weights + (2 if precision == "fp32" else 1) * tiles.BM * first * 4 + 2048
+    weights = 3 * width * pieces * tiles.BN * number
+    return weights + (2 if precision == "fp32" else 1) * tiles.BM * width * pieces * 4 + 2048
 
 
 def _launch(
@@ -124,8 +125,16 @@ def _launch(
     else:
         groups = min(64, ceil_div(ceil_div(nodes, levels), tiles.BM) * 2)
         spans = [range(step, step + 1) for step in range(steps)]
-    k1, k2 = launch.pieces(flags["H"])
-    constants = {"K1": k1, "K2": k2, "BM": tiles.BM, "BN": tiles.BN, **flags}
+    constants = {
+        **launch.rows_in_pieces(flags["H"]),
+        "BM": tiles.BM,
+        "BN": tiles.BN,
+        "AT_ONCE": tiles.at_once,
+        **flags,
+    }
+    if kernel is wave_backward_kernel:
+        gates = tensors[4]
+        constants["EARLY"] = tiles.early and gates is not None and gates[0].element_size() == 2
     done = torch.zeros(directions, steps, 2, dtype=torch.int32, device=graph.order.device)
     for span in sorted(filter(len, spans), key=lambda span: span.start):
         # Without software pipelining, which would load a tile's rows before the wait for them.
@@ -202,7 +211,6 @@ class UpperAndLower(NamedTuple):
     parameters: tuple[list[Tensor], ...]
     grads: tuple[Tensor, ...]  # of the states, from outside; the lower one is consumed
     states: tuple[Tensor, ...]
-    aggregates: tuple[Tensor, ...]
     messages: tuple[Messages, ...]  # gradients take the place of offsets
     gates: tuple[Tensor, ...] | None  # of a GRU; gradients of pre-activations take their place
 
@@ -223,6 +231,7 @@ def launch_wave_backward(
     keys = tuple(parameters[-1] for parameters in layers.parameters)
     d_states = None if gru else two(nodes, hidden)
     d_scores, key_scores = two(edges), two(nodes)
+    shares = directions, nodes, ceil_div(blocks, 4) * 4  # padded
     _launch(
         wave_backward_kernel,
         [
@@ -233,12 +242,12 @@ def launch_wave_backward(
             None if layers.gates is None else tuple(map(activated, layers.gates)),
             layers.states,
             tuple(messages.message for messages in layers.messages),
-            layers.aggregates,
+            tuple(messages.weight for messages in layers.messages),
             d_states,
             tuple(messages.offset for messages in layers.messages),
             d_scores,
             key_scores,
-            two(nodes, blocks),
+            tuple(layers.states[0].new_zeros(shares) for _ in range(2)),
             layers.messages[0].anchor,
             graph.level_ptr,
             graph.succ_ptr,
@@ -251,16 +260,14 @@ def launch_wave_backward(
         tiles,
         H=hidden,
         HP=layers.messages[0].message.size(2),
-        PADDED_BLOCKS=next_power_of_2(blocks),
         GRU=gru,
         PRECISION=launch.level_precision(precision, hidden, True),
     )
     out = []
     for i in range(2):
         if layers.gates is not None:
-            message, d_message, _ = layers.messages[i]
             launch_finish(
-                layers.grads[i], layers.gates[i], message, d_message, layers.aggregates[i],
+                layers.grads[i], layers.gates[i], layers.messages[i],
                 keys[i], key_scores[i], graph, nodes,
             )  # fmt: skip
         d_gates = layers.gates if d_states is None else d_states

@@ -10,21 +10,20 @@ As in narrow levels of :mod:`~dagnn.ops.triton.backward`, gates are left as they
 :func:`~dagnn.ops.triton.gather.launch_finish` replaces them after the loop.
 """
 
-# mypy: disable-error-code="no-untyped-def"
-# (Arguments of kernels are typed when they are compiled.)
-
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
 from dagnn.ops.triton.backward import (
-    gates_backward,
     gates_product,
     gradient_product,
+    kept_pieces,
     pull,
+    row_slopes,
     successors,
 )
+from dagnn.ops.triton.pieces import key_pieces, row_pieces
 from dagnn.ops.triton.primitives import (
     ANY,
     arrive,
@@ -33,6 +32,7 @@ from dagnn.ops.triton.primitives import (
     level_bounds,
     of_pair,
     rows,
+    store_each,
     wait,
 )
 from dagnn.ops.triton.weights import cell_weights
@@ -50,12 +50,12 @@ def wave_backward_kernel(
     gates,  # [S, N, 4, HP] (r, z, n, n's message part)
     states,  # [S, N, H]
     messages,  # [S, N, HP]
-    aggregates,  # [S, E + N]
+    edge_weights,  # [S, E] attention, by slot
     d_states,  # [S, N, H] out: whole gradient of the states (linear cell)
     d_messages,  # [S, N, H] in: message - h[anchor]; out: gradients of messages
     d_scores,  # [S, E] out
     key_scores,  # [S, N] out
-    shares,  # [S, N, BLOCKS] scratch: each block's share of dm · offset
+    shares,  # [S, N, SHARES] zeros: each block's share of dm · offset
     anchor,  # [S, N] the first predecessor, from here on the same for both layers
     level_ptr,  # [S, D + 1]
     succ_ptr,  # [S, N + 1]
@@ -70,15 +70,18 @@ def wave_backward_kernel(
     workers,  # programs per direction and role, a multiple of the number of blocks
     H: tl.constexpr,
     HP: tl.constexpr,  # H, padded so that rows of half precision are aligned
-    K1: tl.constexpr,
-    K2: tl.constexpr,
+    W: tl.constexpr,  # a row is in P pieces of W columns, and in G parts as an operand
+    P: tl.constexpr,
+    G: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
-    PADDED_BLOCKS: tl.constexpr,
+    AT_ONCE: tl.constexpr,  # neighbours whose rows travel together
+    EARLY: tl.constexpr,  # whether gates are loaded before the wait
     GRU: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     BLOCKS: tl.constexpr = (H + BN - 1) // BN
+    SHARES: tl.constexpr = (BLOCKS + 3) // 4 * 4  # padded, so as to be read like a row of states
     worker = tl.program_id(0) % workers
     role = tl.program_id(0) // workers % 3  # upper layer, its input, lower layer
     direction = (tl.program_id(0) // (3 * workers)).to(tl.int64)
@@ -97,11 +100,11 @@ def wave_backward_kernel(
     weight += direction * (3 if GRU else 1) * H * H
     grad = of_pair(grads, lower) + direction * nodes * H
     h = of_pair(states, lower) + direction * nodes * H
-    aggregate = of_pair(aggregates, lower) + direction * (edges + nodes)
+    attention = of_pair(edge_weights, lower) + direction * edges
     d_message = of_pair(d_messages, lower) + direction * nodes * H
     d_score = of_pair(d_scores, lower) + direction * edges
     key_score = of_pair(key_scores, lower) + direction * nodes
-    share_of = of_pair(shares, lower) + direction * nodes * BLOCKS
+    share_of = of_pair(shares, lower) + direction * nodes * SHARES
     # Whose own block a program replaces: the offset of the message by the message's gradient, or
     # the gradient from outside by the sum of it and the layer's own.
     target = d_message
@@ -123,14 +126,9 @@ def wave_backward_kernel(
 
     unit = block * BN + tl.arange(0, BN)
     unit_mask = unit < H
-    k1 = tl.arange(0, K1)
-    k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
-    wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = cell_weights(
-        weight, unit, k1, k2, H, K2, GRU, False, PRECISION
-    )
+    wr, of_r, wz, of_z, wn, of_n = cell_weights(weight, unit, H, W, P, G, GRU, False, PRECISION)
     key = of_pair(keys, lower) + direction * H
-    key1 = tl.load(key + k1, mask=k1 < H, other=0.0)
-    key2 = tl.load(key + k2, mask=k2 < H, other=0.0)
+    key_rows = key_pieces(key, H, W, P)
     key_own = tl.load(key + unit, mask=unit_mask, other=0.0)
 
     before = 0  # tiles of the program's own role, one step before
@@ -148,55 +146,49 @@ def wave_backward_kernel(
             at = row[:, None] * H + unit[None, :]
             # What does not depend on the step before is loaded before the wait.
             held = rows(target + row * H, unit, row_mask, unit_mask)
-            h1 = rows(h + row * H, k1, row_mask, k1 < H)
-            h2 = rows(h + row * H, k2, row_mask, k2 < H)
+            state = row_pieces(h + row * H, row_mask, H, W, P, False)
             passed = tl.zeros((BM, BN), dtype=tl.float32)  # to the message, but for the product
             if GRU:
                 z = rows(gate + row * (4 * HP) + HP, unit, row_mask, unit_mask)
+                if EARLY:
+                    kept = kept_pieces(message, gate, row, row_mask, H, HP, W, P)
             start = tl.load(succ_ptr + row, mask=row_mask, other=0)
             degree = tl.load(succ_ptr + row + 1, mask=row_mask, other=0) - start
-            v, w, c, d, slot, next_slot, s, t = successors(
-                succ, succ_slot, anchor, aggregate, start, degree, edges, True
-            )
+            v, c, slot = successors(succ, succ_slot, anchor, start, degree, AT_ONCE, True)
             if own == 0:
                 if step > first_step:
                     wait(done + (step - 1) * 2 + role // 2, needed * BLOCKS)
-            dh = fresh(grad + row * H, unit, row_mask, unit_mask)
-            dh1 = fresh(grad + row * H, k1, row_mask, k1 < H)
-            dh2 = fresh(grad + row * H, k2, row_mask, k2 < H)
-            dh1, dh2, dh = pull(
-                dh1, dh2, dh, aggregate, h, h1, h2, start, degree, v, w, c, d, slot, next_slot,
-                s, t, d_message, d_score, key_score, share_of, succ, succ_slot, anchor, row,
-                row_mask, edges, k1, k2, unit, key1, key2, key_own, (block == 0) & (role != 1),
-                H, K2, BM, BLOCKS, PADDED_BLOCKS, True,
+            own_dh = passed
+            if BN != W:
+                own_dh = fresh(grad + row * H, unit, row_mask, unit_mask)
+            dh = row_pieces(grad + row * H, row_mask, H, W, P, True)
+            dh, own_dh = pull(
+                dh, own_dh, attention, h, state, start, degree, v, c, slot, d_message, d_score,
+                key_score, share_of, succ, succ_slot, anchor, row, row_mask,
+                unit, key_rows, key_own, block, (block == 0) & (role != 1),
+                H, W, P, BM, BN, AT_ONCE, SHARES, True,
             )  # fmt: skip
             if GRU:
-                passed = dh * z
+                passed = own_dh * z
             else:
-                tl.store(d_state + at, dh, mask=mask & (role != 1))
+                tl.store(d_state + at, own_dh, mask=mask & (role != 1))
             if of_input | (level > 0):
                 # One place for the product: the weights are in shared memory once.
                 acc = tl.where(of_input, held, passed)
                 if GRU:
-                    dr, dz, dn, dn_message, _ = gates_backward(
-                        dh1, message, gate, row, row_mask, k1, H, HP
+                    if not EARLY:
+                        kept = kept_pieces(message, gate, row, row_mask, H, HP, W, P)
+                    dr, dz, dn, dn_message, _ = row_slopes(dh, kept, P)
+                    last = ()
+                    for i in tl.static_range(P):
+                        last = last + (tl.where(of_input, dn[i], dn_message[i]),)
+                    acc = gates_product(
+                        dr, dz, last, wr, wz, wn, of_r, of_z, of_n, acc, P, G, PRECISION
                     )
-                    dn = tl.where(of_input, dn, dn_message)
-                    acc = gates_product(dr, dz, dn, wr1, wz1, wn1, of_r, of_z, of_n, acc, PRECISION)
-                    if K2 > 0:
-                        dr, dz, dn, dn_message, _ = gates_backward(
-                            dh2, message, gate, row, row_mask, k2, H, HP
-                        )
-                        dn = tl.where(of_input, dn, dn_message)
-                        acc = gates_product(
-                            dr, dz, dn, wr2, wz2, wn2, of_r, of_z, of_n, acc, PRECISION
-                        )
                 else:
-                    acc = gradient_product(dh1, wr1, of_r, acc, PRECISION)
-                    if K2 > 0:
-                        acc = gradient_product(dh2, wr2, of_r, acc, PRECISION)
+                    acc = gradient_product(dh, wr, of_r, acc, P, G, PRECISION)
                 share = tl.sum(acc * held, axis=1)
-                tl.store(share_of + row * BLOCKS + block, share, mask=row_mask & (role != 1))
+                store_each(share_of + row * SHARES + block, share, row_mask & (role != 1))
                 tl.debug_barrier()  # all threads have read what is overwritten now
                 tl.store(target + at, acc, mask=mask)
             own += 1

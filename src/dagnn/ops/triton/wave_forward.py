@@ -9,9 +9,6 @@ As in :mod:`~dagnn.ops.triton.forward` a program owns a block of hidden units. A
 step, as narrow ones do there.
 """
 
-# mypy: disable-error-code="no-untyped-def"
-# (Arguments of kernels are typed when they are compiled.)
-
 from __future__ import annotations
 
 import triton
@@ -25,14 +22,13 @@ from dagnn.ops.triton.forward import (
     product,
     update,
 )
+from dagnn.ops.triton.pieces import key_pieces, operands, row_pieces, sum_of
 from dagnn.ops.triton.primitives import (
     ANY,
     arrive,
-    fresh,
     has_tile,
     level_bounds,
     of_pair,
-    pin,
     wait,
 )
 from dagnn.ops.triton.weights import cell_weights
@@ -79,10 +75,12 @@ def wave_forward_kernel(
     workers,  # programs per direction and role, a multiple of the number of blocks
     H: tl.constexpr,
     HP: tl.constexpr,  # H, padded so that rows of half precision are aligned
-    K1: tl.constexpr,
-    K2: tl.constexpr,
+    W: tl.constexpr,  # a row is in P pieces of W columns, and in G parts as an operand
+    P: tl.constexpr,
+    G: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
+    AT_ONCE: tl.constexpr,  # neighbours whose rows travel together
     GRU: tl.constexpr,
     EDGES: tl.constexpr,
     SAVE: tl.constexpr,
@@ -116,11 +114,7 @@ def wave_forward_kernel(
     done += direction * (levels + 2) * 2
 
     unit = block * BN + tl.arange(0, BN)
-    k1 = tl.arange(0, K1)
-    k2 = K1 + tl.arange(0, K2 if K2 > 0 else 16)
-    wr1, wr2, of_r, wz1, wz2, of_z, wn1, wn2, of_n = cell_weights(
-        weight, unit, k1, k2, H, K2, GRU, True, PRECISION
-    )
+    wr, of_r, wz, of_z, wn, of_n = cell_weights(weight, unit, H, W, P, G, GRU, True, PRECISION)
     bias_ih = of_pair(biases_ih, upper) + direction * GATES * H
     bias_hh = bias_ih
     if GRU:
@@ -129,8 +123,7 @@ def wave_forward_kernel(
     bias_unit = tl.where(forms_input, H, unit)
     bias_r, bias_z, bias_n, bias_m = cell_biases(bias_ih, bias_hh, bias_unit, H, GRU)
     key = of_pair(keys, upper) + direction * H
-    key1 = tl.load(key + k1, mask=k1 < H, other=0.0)
-    key2 = tl.load(key + k2, mask=k2 < H, other=0.0)
+    key_rows = key_pieces(key, H, W, P)
 
     before = 0  # tiles of the program's own role, one step before
     for step in range(first_step, last_step):
@@ -148,18 +141,18 @@ def wave_forward_kernel(
             layer_row = row_mask & (role != 1)
             input_row = row_mask & forms_input
             # What does not depend on the step before is loaded before the wait.
-            start, degree, u, w = predecessors(pred_ptr, pred, row, layer_row)
+            start, degree, u = predecessors(pred_ptr, pred, row, layer_row, AT_ONCE)
             if own == 0:
                 if step > first_step:
                     wait(done + (step - 1) * 2 + role // 2, needed * BLOCKS)
             g_r, g_z, g_n = input_part(gates, row, layer_row, unit, H, HP, GRU, GATES, True)
-            x1, x2, m = messages(
-                h, aggregate, edge_score, pred, start, degree, u, w, row, edges,
-                k1, k2, unit, key1, key2, block == 0,
-                H, K1, K2, BM, BN, True, EDGES, SAVE,
+            gathered, own_m = messages(
+                h, aggregate, edge_score, pred, start, degree, u, row, edges,
+                unit, key_rows, block, block == 0,
+                H, W, P, BM, BN, AT_ONCE, True, EDGES, SAVE,
             )  # fmt: skip
-            x1 += fresh(h + row * H, k1, input_row, k1 < H)
-            x2 += fresh(h + row * H, k2, input_row, k2 < H)
+            below = row_pieces(h + row * H, input_row, H, W, P, True)
+            x = sum_of(gathered, below, P)
             # Not before the messages, which travel together with the input product.
             g_m = g_n + bias_n[None, :]
             if GRU:
@@ -169,18 +162,17 @@ def wave_forward_kernel(
                 g_m = tl.zeros((BM, BN), dtype=tl.float32) + bias_m[None, :]
             if forms_input | (level > 0):
                 # One place for the product: the weights are in shared memory once.
-                x1 = pin(x1)
-                x2 = pin(x2)
+                whole = operands(x, P)
                 if GRU:
-                    g_r = product(x1, x2, wr1, wr2, of_r, g_r, K2, PRECISION)
-                    g_z = product(x1, x2, wz1, wz2, of_z, g_z, K2, PRECISION)
-                g_m = product(x1, x2, wn1, wn2, of_n, g_m, K2, PRECISION)
+                    g_r = product(whole, wr, of_r, g_r, G, PRECISION)
+                    g_z = product(whole, wz, of_z, g_z, G, PRECISION)
+                g_m = product(whole, wn, of_n, g_m, G, PRECISION)
             if forms_input:
                 # The lower layer is done with these rows.
                 _store_input(gates, g_r, g_z, g_m, row, row_mask, unit, H, HP, GRU)
             else:
                 update(
-                    g_r, g_z, g_n if GRU else g_m, g_m, m, gates, h, h, h, row, row_mask, unit,
+                    g_r, g_z, g_n if GRU else g_m, g_m, own_m, gates, h, h, h, row, row_mask, unit,
                     H, HP, GRU, False, False,
                 )  # fmt: skip
             own += 1
