@@ -229,6 +229,21 @@ def test_timed_runs_stand_in_the_figure_alone() -> None:
     assert place_at("table1", "GCN", "tok", [beside]).value is not None
 
 
+def test_larger_batches_are_not_timed_as_planned_ones() -> None:
+    """An epoch of them takes less: they stand in the figure with a note, and only alone."""
+    planned = cell_at("figure-time", "GCN", "tok").trained_with({"precision": "bf16"})
+    larger = planned.trained_with({"batch_size": 256})
+    first = make_record(planned, {"train_seconds": 12.0}, finished="2026-01-01T00:00:00+00:00")
+    later = [
+        make_record(larger, {"train_seconds": 8.0}, seed=i, finished="2026-01-02T00:00:00+00:00")
+        for i in range(2)
+    ]
+    place = place_at("figure-time", "GCN", "tok", [first, *later])
+    assert (place.records, place.changes) == ((first,), {"precision": "bf16"})
+    place = place_at("figure-time", "GCN", "tok", later)
+    assert place.changes == {"precision": "bf16", "batch_size": 256}
+
+
 @pytest.mark.parametrize(("column", "is_said"), [("tok", False), ("na", True)])
 def test_another_gcn_is_timed_on_na(column: str, is_said: bool) -> None:
     record = make_record(cell_at("figure-time", "GCN", column), {"train_seconds": 3.0})

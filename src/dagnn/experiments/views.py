@@ -180,7 +180,8 @@ def view_entry(
 
     Args:
         name, preset: See :func:`dagnn.experiments.registry.make_entry`.
-        records: What there is. Where several belong to a place, those as planned come first, then
+        records: What there is. Where several belong to a place, those as planned come first (in
+            time places, then those with batches as planned, since larger ones take less), then
             those with most seeds, then those that are best on the validation split (by which a
             learning rate is chosen, too), then the latest.
         first: Ids of runs that come before all of these.
@@ -239,13 +240,15 @@ def _records_at(
             kind = [cell.config, record.content["data"], record.device if is_time else ""]
             groups.setdefault(json.dumps(kind, sort_keys=True), []).append(record)
 
-    def merit(group: list[Record]) -> tuple[bool, bool, int, float, str, str]:
+    def merit(group: list[Record]) -> tuple[bool, bool, bool, int, float, str, str]:
+        cell = group[0].cell
         is_first = any(record.cell.id in first for record in group)
-        as_planned = group[0].cell.config == place.cell.config
+        as_planned = cell.config == place.cell.config
+        same_batches = not (is_time and "batch_size" in place.cell.differences(cell))
         latest = max(str(record.content.get("finished")) for record in group)
         valid = _validated(group, place)
         score = -math.inf if valid is None else valid.mean
-        return is_first, as_planned, len(group), score, latest, group[0].cell.id
+        return is_first, as_planned, same_batches, len(group), score, latest, cell.id
 
     by_rate: dict[Any, tuple[Record, ...]] = {}
     data: Any = None
