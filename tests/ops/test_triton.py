@@ -161,6 +161,47 @@ def test_neighbours_at_once(
     check(model, layered([3, 4, 2], degree=5), precision)
 
 
+def fp32_of(parts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let products in fp32 be made of these parts alone."""
+    from dagnn.ops.triton import launch
+
+    tiles = tuple(each for each in launch.CANDIDATES["fp32"] if each.fp32 == parts)
+    assert tiles
+    monkeypatch.setitem(launch.CANDIDATES, "fp32", tiles)
+    monkeypatch.setattr(launch, "_chosen", {})
+
+
+@kernels
+@pytest.mark.parametrize("parts", ["tf32x3", "fp16x3"])
+@pytest.mark.parametrize(("aggregator", "cell"), EACH)
+@pytest.mark.parametrize("hidden", [20, 72] if INTERPRETED else [7, 64, 300])
+def test_whatever_fp32_is_made_of(
+    hidden: int, aggregator: str, cell: str, parts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fp32_of(parts, monkeypatch)
+    check(on_device(make_model(aggregator, cell, hidden)), example())
+
+
+@kernels
+@pytest.mark.parametrize(
+    ("precision", "parts"), [("fp32", "fp32"), ("fp32", "fp16x3"), ("tf32", "fp32")]
+)
+@pytest.mark.parametrize("exponent", [-10, -20])
+def test_small_states_have_all_their_bits(
+    exponent: int, precision: str, parts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though fp16 has none as small as that with 11, nor 1 - exp(-x) any."""
+    fp32_of(parts, monkeypatch)
+    model = make_model("attention", "gru", 72 if INTERPRETED else 300)
+    with torch.no_grad():
+        for layer in [*model.forward_layers, *model.reverse_layers]:
+            layer.cell.bias_ih.zero_()
+            layer.cell.bias_hh.zero_()
+    data = example()
+    data.x = data.x * 2.0**exponent
+    check(on_device(model), data, precision)
+
+
 @kernels
 @settings(max_examples=5 if INTERPRETED else 40)
 @given(graph=dags(max_nodes=6 if INTERPRETED else 40))
@@ -250,13 +291,17 @@ def test_sums_over_many_predecessors_in_lower_precision(precision: str) -> None:
 @pytest.mark.parametrize("aggregator", ["attention", "gated_sum"])
 @pytest.mark.parametrize("cell", ["gru", "linear"])
 @pytest.mark.parametrize("exponent", [-60, 60])
-def test_gradients_of_any_size(exponent: int, cell: str, aggregator: str) -> None:
+@pytest.mark.parametrize("precision", ["tf32", "fp32"])
+def test_gradients_of_any_size(
+    precision: str, exponent: int, cell: str, aggregator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their products are in fp16, which has numbers from 6e-8 to 65504: to the last bit those of
     another size, if that is a power of two."""
+    fp32_of("fp16x3", monkeypatch)
     model = on_device(make_model(aggregator, cell, 72 if INTERPRETED else 300))
     data = small_or_large(lambda: make_graph([(1, 0), (2, 0), (1, 3), (0, 3)], 4), example)
     size = 2.0**exponent
-    with products_in("tf32", DEVICE):
+    with products_in(precision, DEVICE):
         expected = run(model, data)
         found = run(model, data, loss=lambda states: projection(states) * size)
     for name, gradient in expected.gradients.items():

@@ -125,6 +125,23 @@ def test_every_configuration(
 
 
 @kernels
+@pytest.mark.parametrize("cell", ["gru", "linear"])
+def test_fp32_in_halves(cell: str, launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from dagnn.ops.triton import launch, wave
+
+    tiles = tuple(each for each in launch.CANDIDATES["fp32"] if each.fp32 == "fp16x3")
+    monkeypatch.setitem(launch.CANDIDATES, "fp32", tiles)
+    monkeypatch.setattr(launch, "_chosen", {})
+    wave._tiles_that_fit.cache_clear()
+    try:
+        model = make_model("attention-types", cell, 72 if INTERPRETED else 300, num_layers=2)
+        check_beside_layers(model.to(DEVICE), small_graph(), monkeypatch)
+    finally:
+        wave._tiles_that_fit.cache_clear()
+    assert launches == ["forward", "backward"]
+
+
+@kernels
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape(shape: str, launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     small, large = SHAPES[shape]

@@ -25,6 +25,7 @@ from dagnn.ops.triton.pieces import (
     columns,
     key_pieces,
     largest,
+    multiplied,
     operands,
     outer_added,
     row_pieces,
@@ -60,17 +61,8 @@ __all__ = [
 
 
 @triton.jit
-def _multiplied(x, factor, P: tl.constexpr):
-    """All rows times one number."""
-    out = ()
-    for i in tl.static_range(P):
-        out = out + (x[i] * factor,)
-    return out
-
-
-@triton.jit
 def _accumulated(x, w, acc, P: tl.constexpr, G: tl.constexpr, PRECISION: tl.constexpr):
-    x = operands(x, P)
+    x = operands(x, P, PRECISION)
     for i in tl.static_range(G):
         acc = dot(x[i], w[i], acc, PRECISION)
     return acc
@@ -81,12 +73,12 @@ def gradient_product(d, w, of_w, acc, P: tl.constexpr, G: tl.constexpr, PRECISIO
     """``acc + d @ w``. A gradient may be of any size, for which fp16 has no exponents: a row is
     multiplied relative to its largest number."""
     part = acc
-    if PRECISION == "fp16":
+    if PRECISION == "fp16" or PRECISION == "fp16x3":
         scale, inverse = scales(largest(d, P))
         d = scaled(d, inverse, P)
         part = tl.zeros_like(acc)
     part = _accumulated(d, w, part, P, G, PRECISION)
-    if PRECISION == "fp16":
+    if PRECISION == "fp16" or PRECISION == "fp16x3":
         part = acc + (scale * of_w)[:, None] * part
     return part
 
@@ -109,10 +101,10 @@ def gates_product(
 ):
     """``acc`` and what the gradients of a GRU's pre-activations give to the product's input."""
     part = acc
-    if PRECISION == "fp16":  # one scale for all three
-        dr = _multiplied(dr, of_r, P)
-        dz = _multiplied(dz, of_z, P)
-        dn = _multiplied(dn, of_n, P)
+    if PRECISION == "fp16" or PRECISION == "fp16x3":  # one scale for all three
+        dr = multiplied(dr, of_r, P)
+        dz = multiplied(dz, of_z, P)
+        dn = multiplied(dn, of_n, P)
         top = tl.maximum(tl.maximum(largest(dr, P), largest(dz, P)), largest(dn, P))
         scale, inverse = scales(top)
         dr = scaled(dr, inverse, P)
@@ -122,7 +114,7 @@ def gates_product(
     part = _accumulated(dr, wr, part, P, G, PRECISION)
     part = _accumulated(dz, wz, part, P, G, PRECISION)
     part = _accumulated(dn, wn, part, P, G, PRECISION)
-    if PRECISION == "fp16":
+    if PRECISION == "fp16" or PRECISION == "fp16x3":
         part = acc + scale[:, None] * part
     return part
 
@@ -148,16 +140,16 @@ def pair_product(
         d_gate = d_gate + (dh[i] * value[i] * gate[i] * (1 - gate[i]),)
         d_value = d_value + (dh[i] * gate[i],)
     part = acc
-    if PRECISION == "fp16":  # one scale for both
-        d_gate = _multiplied(d_gate, of_g, P)
-        d_value = _multiplied(d_value, of_m, P)
+    if PRECISION == "fp16" or PRECISION == "fp16x3":  # one scale for both
+        d_gate = multiplied(d_gate, of_g, P)
+        d_value = multiplied(d_value, of_m, P)
         scale, inverse = scales(tl.maximum(largest(d_gate, P), largest(d_value, P)))
         d_gate = scaled(d_gate, inverse, P)
         d_value = scaled(d_value, inverse, P)
         part = tl.zeros_like(acc)
     part = _accumulated(d_gate, wg, part, P, G, PRECISION)
     part = _accumulated(d_value, wm, part, P, G, PRECISION)
-    if PRECISION == "fp16":
+    if PRECISION == "fp16" or PRECISION == "fp16x3":
         part = acc + scale[:, None] * part
     return part
 

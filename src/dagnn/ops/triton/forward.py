@@ -23,6 +23,7 @@ from dagnn.ops.triton.pieces import (
     columns,
     key_pieces,
     largest,
+    multiplied,
     operands,
     row_pieces,
     row_sums,
@@ -52,6 +53,7 @@ __all__ = [
     "neighbours",
     "predecessors",
     "product",
+    "relative",
     "update",
 ]
 
@@ -182,30 +184,35 @@ def messages(
 
 
 @triton.jit
-def product(x, w, scale, acc, G: tl.constexpr, PRECISION: tl.constexpr):
-    """``acc + x @ w``, of rows as :func:`operands` has them, and a matrix as :func:`cell_weights`
+def product(x, of_x, w, of_w, acc, G: tl.constexpr, PRECISION: tl.constexpr):
+    """``acc + x @ w``, of rows as :func:`relative` has them, and a matrix as :func:`cell_weights`
     has it."""
     part = acc
-    if PRECISION == "fp16":
+    if PRECISION == "fp16" or PRECISION == "fp16x3":
         part = tl.zeros_like(acc)
     for i in tl.static_range(G):
         part = dot(x[i], w[i], part, PRECISION)
-    if PRECISION == "fp16":
-        part = acc + scale * part
+    if PRECISION == "fp16" or PRECISION == "fp16x3":
+        part = acc + of_x * (of_w * part)  # a row's scale changes its layout, if only once
     return part
 
 
 @triton.jit
 def relative(x, BOUNDED: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr):
     """Rows as operands, and the numbers that they are relative to. Sums are of any size,
-    and so are states that they enter, for which fp16 has no exponents. An attention's messages are
-    :obj:`BOUNDED`, as averages of states in [-1, 1]."""
+    and so are states that they enter, for which fp16 has no exponents. A GRU's messages from an
+    attention are :obj:`BOUNDED`, as averages of states in [-1, 1]: one number near fp16's largest
+    serves all of them, and small ones keep their bits."""
     scale = 1.0
-    if PRECISION == "fp16" and not BOUNDED:
-        scale, inverse = scales(largest(x, P))
-        scale = scale[:, None]
-        x = scaled(x, inverse, P)
-    return operands(x, P), scale
+    if PRECISION == "fp16" or PRECISION == "fp16x3":
+        if BOUNDED:
+            scale = 1 / 16384
+            x = multiplied(x, 16384.0, P)
+        else:
+            scale, inverse = scales(largest(x, P))
+            scale = scale[:, None]
+            x = scaled(x, inverse, P)
+    return operands(x, P, PRECISION), scale
 
 
 @triton.jit
@@ -427,13 +434,13 @@ def forward_kernel(
                                 unit, keys, block, block == 0,
                                 H, W, P, BM, BN, AT_ONCE, ATTENTION, EDGES, SAVE,
                             )  # fmt: skip
-                        m, of_m = relative(m, ATTENTION, P, PRECISION)
+                        m, of_m = relative(m, ATTENTION and GRU, P, PRECISION)
                         if GRU:
-                            g_r = product(m, wr, of_m * of_r, g_r, G, PRECISION)
-                            g_z = product(m, wz, of_m * of_z, g_z, G, PRECISION)
-                            g_m = product(m, wn, of_m * of_n, g_m, G, PRECISION)
+                            g_r = product(m, of_m, wr, of_r, g_r, G, PRECISION)
+                            g_z = product(m, of_m, wz, of_z, g_z, G, PRECISION)
+                            g_m = product(m, of_m, wn, of_n, g_m, G, PRECISION)
                         else:
-                            g_n = product(m, wn, of_m * of_n, g_n, G, PRECISION)
+                            g_n = product(m, of_m, wn, of_n, g_n, G, PRECISION)
                     update(
                         g_r, g_z, g_n, g_m, own_m, gates, h, h_half, message, row, row_mask, unit,
                         H, HP, GRU, SAVE and not ATTENTION, HALF,
@@ -451,7 +458,7 @@ def forward_kernel(
                     # Not even a GRU's are bounded: a part of them is the message.
                     state, of_state = relative(state, False, P, PRECISION)
                     out = tl.zeros((BM, 2 * BN), dtype=tl.float32) + bias[None, :]
-                    out = product(state, pair_weight, of_state * of_p, out, G, PRECISION)
+                    out = product(state, of_state, pair_weight, of_p, out, G, PRECISION)
                     out = tl.where(is_gate[None, :], sigmoid(out), out)
                     mask = row_mask[:, None] & pair_mask[None, :]
                     tl.store(aggregate + row[:, None] * (2 * H) + pair_row[None, :], out, mask=mask)

@@ -25,6 +25,7 @@ __all__ = [
     "SHARED_MEMORY",
     "Tiles",
     "candidates",
+    "in_parts",
     "launch_attention_backward",
     "launch_forward",
     "launch_gated_sum_backward",
@@ -42,7 +43,7 @@ class Tiles(NamedTuple):
     BM: int  # nodes of a tile
     BN: int  # hidden units of a program
     warps: int
-    split: bool = True  # in fp32: keep both parts of the weights, or split them in every product
+    fp32: str = "fp32"  # what products are made of where fp32 is asked for: see `dot`
     at_once: int = 2  # neighbours whose rows travel together
     early: bool = True  # backward: load gates before the wait, if they are in half precision
     resident: bool = True  # one launch for all levels, or one per stage, which needs less memory
@@ -52,7 +53,7 @@ class Tiles(NamedTuple):
 # stay in shared memory for the whole launch, so wider operands mean smaller blocks.
 _HALF = Tiles(16, 64, 8), Tiles(16, 32, 8), Tiles(16, 16, 8)
 _SINGLE = Tiles(16, 32, 8), Tiles(16, 16, 8)
-_DOUBLE = *_SINGLE, Tiles(16, 32, 8, split=False), Tiles(16, 16, 8, split=False)
+_DOUBLE = tuple(t._replace(fp32=parts) for parts in ("fp32", "tf32x3", "fp16x3") for t in _SINGLE)
 CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "bf16x3": _SINGLE, "fp32": _DOUBLE}
 SHARED_MEMORY = 227 * 1024  # of a multiprocessor, from compute capability 9.0 on
 SHORT_ROW, LONG_ROW = 320, 768  # numbers
@@ -171,8 +172,7 @@ def _launch_tiles(
     done = torch.zeros(counters, dtype=torch.int32, device=graph.order.device)
     # Without software pipelining, which would load a tile's rows before the wait for them.
     options: dict[str, Any] = {"num_warps": tiles.warps, "num_stages": 1}
-    if not tiles.split:
-        flags["PRECISION"] = "tf32x3"
+    flags["PRECISION"] = in_parts(flags["PRECISION"], tiles)
     if resident:
         options["launch_cooperative_grid"] = True
     early = {}
@@ -209,6 +209,11 @@ def _launch_tiles(
 
 
 SHARES = object()
+
+
+def in_parts(precision: str, tiles: Tiles) -> str:
+    """What a kernel's products are made of."""
+    return tiles.fp32 if precision == "fp32" else precision
 
 
 def level_precision(precision: str, hidden: int, bounded: bool) -> str:

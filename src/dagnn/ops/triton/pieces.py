@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dagnn.ops.triton.primitives import pin, stored
+from dagnn.ops.triton.primitives import halves, pin, stored
 
 __all__ = [
     "added",
@@ -21,6 +21,7 @@ __all__ = [
     "group",
     "key_pieces",
     "largest",
+    "multiplied",
     "operands",
     "outer_added",
     "row_pieces",
@@ -105,6 +106,15 @@ def scaled(x, factor, P: tl.constexpr):
 
 
 @triton.jit
+def multiplied(x, factor, P: tl.constexpr):
+    """All rows times one number."""
+    out = ()
+    for i in tl.static_range(P):
+        out = out + (x[i] * factor,)
+    return out
+
+
+@triton.jit
 def added(x, y, factor, P: tl.constexpr):
     """``x`` and every row of ``y`` times its factor."""
     out = ()
@@ -177,12 +187,15 @@ def group(bit: tl.constexpr, W: tl.constexpr, P: tl.constexpr):
 
 
 @triton.jit
-def operands(x, P: tl.constexpr):
+def operands(x, P: tl.constexpr, PRECISION: tl.constexpr):
     """Rows as operands of products, which are few and large rather than many: in one group of
     pieces for each power of two in ``P``, the largest first."""
     out = ()
     for i in tl.static_range(7):  # bits of P, from the highest one on
         if (P >> (6 - i)) & 1:
             whole = _joined(x, P >> (7 - i) << (7 - i), 1 << (6 - i))
-            out = out + (pin(whole),)
+            if PRECISION == "fp16x3":
+                out = out + (halves(pin(whole)),)
+            else:
+                out = out + (pin(whole),)
     return out

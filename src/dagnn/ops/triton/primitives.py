@@ -28,6 +28,7 @@ __all__ = [
     "arrive",
     "dot",
     "fresh",
+    "halves",
     "has_tile",
     "level_bounds",
     "of_pair",
@@ -185,8 +186,34 @@ def scales(top):
 
 
 @triton.jit
+def halves(x):
+    """Two numbers of fp16, ``high + low / 2048``, which have 22 bits of a number below 2 ** 16."""
+    high = pin(x.to(tl.float16).to(tl.float32))
+    low = pin((x - high) * 2048)
+    return high.to(tl.float16), low.to(tl.float16)
+
+
+@triton.jit
 def dot(a, b, acc, PRECISION: tl.constexpr):
-    """``acc + a @ b``; ``b`` is in the operands' type already."""
+    """``acc + a @ b``; ``b`` is in the operands' type already, and both are :func:`halves` where
+    they are to be."""
+    if PRECISION == "fp16x3":
+        out = _dot_of_halves(a, b, acc)
+    else:
+        out = _dot(a, b, acc, PRECISION)
+    return out
+
+
+@triton.jit
+def _dot_of_halves(a, b, acc):
+    low = tl.dot(a[1], b[0])
+    low = tl.dot(a[0], b[1], low)
+    # Not into acc: the units round their sums towards zero, which a large start would feel.
+    return acc + (tl.dot(a[0], b[0]) + low * (1 / 2048))
+
+
+@triton.jit
+def _dot(a, b, acc, PRECISION: tl.constexpr):
     if INTERPRETED:  # which does not know bfloat16
         return tl.dot(a.to(b.dtype).to(tl.float32), b.to(tl.float32), acc)
     if PRECISION == "fp32":
@@ -196,7 +223,6 @@ def dot(a, b, acc, PRECISION: tl.constexpr):
         b_high = _nearest(b)
         low = tl.dot(a_low, b_high, input_precision="tf32")
         low = tl.dot(a_high, _nearest(b - b_high), low, input_precision="tf32")
-        # Not into acc: the units round their sums towards zero, which a large start would feel.
         return acc + (tl.dot(a_high, b_high, input_precision="tf32") + low)
     if PRECISION == "tf32x3":  # the same, with less memory and more registers
         return acc + tl.dot(a, b, input_precision="tf32x3")
@@ -227,7 +253,11 @@ def sigmoid(x):
 
 @triton.jit
 def tanh(x):
-    # Through exp of a negative number, which cannot overflow.
+    # Through exp of a negative number, which cannot overflow. Near zero that would be the difference
+    # of two large numbers: there, a polynomial of Cephes (S. L. Moshier), tanhf.c.
     e = tl.exp(-2 * tl.abs(x))
     t = (1 - e) / (1 + e)
-    return tl.where(x < 0, -t, t)
+    s = x * x
+    p = -5.70498872745e-3 * s + 2.06390887954e-2
+    p = ((p * s - 5.37397155531e-2) * s + 1.33314422036e-1) * s - 3.33332819422e-1
+    return tl.where(tl.abs(x) < 0.625, p * s * x + x, tl.where(x < 0, -t, t))

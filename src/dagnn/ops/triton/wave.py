@@ -89,7 +89,7 @@ def _groups(hidden: int, tiles: Tiles, directions: int, processors: int) -> int:
 def _registers_suffice(hidden: int, precision: str, tiles: Tiles) -> bool:
     """In fp32, neither with long rows nor with weights that are split in every product: by trial,
     most of a tile would be spilled."""
-    return precision != "fp32" or (tiles.split and not _rows_are_long(hidden))
+    return precision != "fp32" or (tiles.fp32 != "tf32x3" and not _rows_are_long(hidden))
 
 
 def _rows_are_long(hidden: int) -> bool:
@@ -131,6 +131,7 @@ def _launch(
         "BN": tiles.BN,
         "AT_ONCE": tiles.at_once,
         **flags,
+        "PRECISION": launch.in_parts(flags["PRECISION"], tiles),
     }
     if kernel is wave_backward_kernel:
         gates = tensors[4]

@@ -20,9 +20,10 @@ from dagnn.ops.triton.forward import (
     messages,
     predecessors,
     product,
+    relative,
     update,
 )
-from dagnn.ops.triton.pieces import key_pieces, operands, row_pieces, sum_of
+from dagnn.ops.triton.pieces import key_pieces, row_pieces, sum_of
 from dagnn.ops.triton.primitives import (
     ANY,
     arrive,
@@ -162,11 +163,11 @@ def wave_forward_kernel(
                 g_m = tl.zeros((BM, BN), dtype=tl.float32) + bias_m[None, :]
             if forms_input | (level > 0):
                 # One place for the product: the weights are in shared memory once.
-                whole = operands(x, P)
+                whole, of_x = relative(x, GRU, P, PRECISION)
                 if GRU:
-                    g_r = product(whole, wr, of_r, g_r, G, PRECISION)
-                    g_z = product(whole, wz, of_z, g_z, G, PRECISION)
-                g_m = product(whole, wn, of_n, g_m, G, PRECISION)
+                    g_r = product(whole, of_x, wr, of_r, g_r, G, PRECISION)
+                    g_z = product(whole, of_x, wz, of_z, g_z, G, PRECISION)
+                g_m = product(whole, of_x, wn, of_n, g_m, G, PRECISION)
             if forms_input:
                 # The lower layer is done with these rows.
                 _store_input(gates, g_r, g_z, g_m, row, row_mask, unit, H, HP, GRU)

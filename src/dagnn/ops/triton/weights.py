@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from dagnn.ops.triton.pieces import group
-from dagnn.ops.triton.primitives import scales
+from dagnn.ops.triton.primitives import halves, scales
 
 __all__ = ["cell_weights", "pair_weights", "side_by_side"]
 
@@ -44,6 +44,11 @@ def _relative(w, G: tl.constexpr, PRECISION: tl.constexpr):
         operands = ()
         for i in tl.static_range(G):
             operands = operands + ((w[i] * inverse).to(tl.float16),)
+    elif PRECISION == "fp16x3":
+        scale, inverse = scales(_largest(w, G))
+        operands = ()
+        for i in tl.static_range(G):
+            operands = operands + (halves(w[i] * inverse),)
     elif PRECISION == "bf16":
         operands = ()
         for i in tl.static_range(G):
@@ -117,7 +122,7 @@ def side_by_side(
             w = w + (_transposed(gate_map, row, 2 * H, group(6 - i, W, P), H),)
     scale = 1.0
     operands = w
-    if PRECISION == "fp16":
+    if PRECISION == "fp16" or PRECISION == "fp16x3":
         is_gate = (row < H)[None, :]
         gates = ()
         maps = ()
@@ -130,7 +135,10 @@ def side_by_side(
         inverse = tl.where(is_gate, to_g, to_m)
         operands = ()
         for i in tl.static_range(G):
-            operands = operands + ((w[i] * inverse).to(tl.float16),)
+            if PRECISION == "fp16x3":
+                operands = operands + (halves(w[i] * inverse),)
+            else:
+                operands = operands + ((w[i] * inverse).to(tl.float16),)
     return operands, scale
 
 
