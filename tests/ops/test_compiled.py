@@ -6,6 +6,8 @@ refuses, and layouts that make programs slow.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("triton", reason="Triton comes with PyTorch on Linux")
@@ -21,27 +23,31 @@ pytestmark = pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles no
 
 
 @pytest.mark.parametrize(
-    ("aggregator", "wavefront", "at_once", "early"),
+    ("aggregator", "wavefront", "precision", "changes"),
     [
-        ("attention-types", "never", 2, False),
-        ("attention-types", "never", 2, True),
-        ("attention-types", "always", 2, True),
-        ("gated_sum", "never", 2, False),
+        ("attention-types", "never", "fp16", {"early": False}),
+        ("attention-types", "never", "fp16", {"early": True}),
+        ("attention-types", "always", "fp16", {"early": True}),
+        ("gated_sum", "never", "fp16", {"early": False}),
+        ("attention-types", "never", "fp32", {"fp32": "fp16x3"}),
+        ("attention-types", "always", "fp32", {"fp32": "fp16x3"}),
+        ("gated_sum", "never", "fp32", {"fp32": "fp16x3"}),
     ],
 )
 def test_level_loops(
     aggregator: str,
     wavefront: str,
-    at_once: int,
-    early: bool,
+    precision: str,
+    changes: dict[str, Any],
     compiler: Compiler,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In half precision, at the paper's size."""
+    """At the paper's size."""
     monkeypatch.setenv("DAGNN_WAVEFRONT", wavefront)
-    monkeypatch.setattr(fused, "product_precision", lambda _: "bf16")
-    tiles = (each._replace(at_once=at_once, early=early) for each in launch.CANDIDATES["fp16"])
-    monkeypatch.setitem(launch.CANDIDATES, "fp16", tuple(tiles))
+    asked = "bf16" if precision == "fp16" else precision
+    monkeypatch.setattr(fused, "product_precision", lambda _: asked)
+    tiles = (each._replace(**changes) for each in launch.CANDIDATES[precision])
+    monkeypatch.setitem(launch.CANDIDATES, precision, tuple(tiles))
     wave._tiles_that_fit.cache_clear()
     try:
         run(make_model(aggregator, "gru", 300, num_layers=2), chain(4))
