@@ -253,8 +253,8 @@ def sigmoid(x):
 
 @triton.jit
 def tanh(x):
-    # Through exp of a negative number, which cannot overflow. Near zero that would be the difference
-    # of two large numbers: there, a polynomial of Cephes (S. L. Moshier), tanhf.c.
+    # Through exp of a negative number, which cannot overflow; near zero, where that would be a
+    # difference of large numbers, by a polynomial of Cephes (S. L. Moshier), tanhf.c.
     e = tl.exp(-2 * tl.abs(x))
     t = (1 - e) / (1 + e)
     s = x * x
