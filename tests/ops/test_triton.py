@@ -34,6 +34,7 @@ from tests.ops.triton_cases import (
     assert_near,
     chain,
     check,
+    errors,
     in_float64,
     layered,
     make_model,
@@ -356,6 +357,25 @@ def test_weights_of_any_size(aggregator: str, cell: str, weight: str, exponent: 
         model.forward_layers[0].get_parameter(weight).mul_(2.0**exponent)
     data = make_graph([(1, 0), (2, 0), (1, 3), (0, 3)], 4) if is_small else example()
     check(on_device(model), data, "tf32")
+
+
+@kernels
+@pytest.mark.parametrize("exponent", [12, 20])
+def test_units_of_different_size(exponent: int) -> None:
+    """One unit of the messages is large, and its weights small: the same function, whose products
+    have one scale for a row, and one for a matrix."""
+    hidden = 72 if INTERPRETED else 300
+    model = make_model("gated_sum", "gru", hidden)
+    with torch.no_grad():
+        for layer in [*model.forward_layers, *model.reverse_layers]:
+            layer.aggregator.map.weight[3].mul_(2.0**exponent)
+            layer.cell.weight_hh[:, 3].mul_(2.0**-exponent)
+            layer.cell.bias_ih[hidden + 3].sub_(100.0)  # so that the state has nothing of it
+    model = on_device(model)
+    data = small_or_large(lambda: make_graph([(1, 0), (2, 0), (1, 3), (0, 3)], 4), example)
+    with products_in("tf32", DEVICE):
+        measured = errors(run(model, data), in_float64(model, data))
+    assert all(measured[name] < BARS["tf32"] for name in ("states 0", "states 1", "x"))
 
 
 @kernels

@@ -176,20 +176,21 @@ def _nearest(x):
 
 @triton.jit
 def scales(top):
-    """Powers of two, of which the largest number of a row, or of a matrix, has at least one and
-    less than two; and their inverses."""
+    """Powers of two, of which the largest number of a row, or of a matrix, has at least 2 ** 13 and
+    less than 2 ** 14; and their inverses. (So numbers of fp16 that are 2 ** 28 times smaller still
+    have all their bits, and sums of products are far from float32's largest.)"""
     # By the exponent's bits, so that nothing is rounded; both are kept within float32's range.
     exponent = top.to(tl.int32, bitcast=True) >> 23
-    exponent = tl.minimum(tl.maximum(exponent, 1), 253)
-    scale = (exponent << 23).to(tl.float32, bitcast=True)
-    return scale, ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+    exponent = tl.minimum(tl.maximum(exponent, 14), 253)
+    scale = ((exponent - 13) << 23).to(tl.float32, bitcast=True)
+    return scale, ((267 - exponent) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def halves(x):
-    """Two numbers of fp16, ``high + low / 2048``, which have 22 bits of a number below 2 ** 16."""
+    """Two numbers of fp16 whose sum has 22 bits of a number from 1/8 to 2 ** 15."""
     high = pin(x.to(tl.float16).to(tl.float32))
-    low = pin((x - high) * 2048)
+    low = pin(x - high)
     return high.to(tl.float16), low.to(tl.float16)
 
 
@@ -209,7 +210,7 @@ def _dot_of_halves(a, b, acc):
     low = tl.dot(a[1], b[0])
     low = tl.dot(a[0], b[1], low)
     # Not into acc: the units round their sums towards zero, which a large start would feel.
-    return acc + (tl.dot(a[0], b[0]) + low * (1 / 2048))
+    return acc + (tl.dot(a[0], b[0]) + low)
 
 
 @triton.jit
