@@ -5,11 +5,13 @@ its kernels run on a GPU, if there is one; and one test starts the file again, i
 the kernels are interpreted, on small graphs, since that is slow.
 """
 
+import math
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from tests.ops.triton_cases import (
     chain,
     check,
     errors,
+    fp32_in_halves,
     in_float64,
     layered,
     make_model,
@@ -162,37 +165,33 @@ def test_neighbours_at_once(
     check(model, layered([3, 4, 2], degree=5), precision)
 
 
-def fp32_of(parts: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let products in fp32 be made of these parts alone."""
-    from dagnn.ops.triton import launch
-
-    tiles = tuple(each for each in launch.CANDIDATES["fp32"] if each.fp32 == parts)
-    assert tiles
-    monkeypatch.setitem(launch.CANDIDATES, "fp32", tiles)
-    monkeypatch.setattr(launch, "_chosen", {})
-
-
 @kernels
-@pytest.mark.parametrize("parts", ["tf32x3", "fp16x3"])
 @pytest.mark.parametrize(("aggregator", "cell"), EACH)
-@pytest.mark.parametrize("hidden", [20, 72] if INTERPRETED else [7, 64, 300])
-def test_whatever_fp32_is_made_of(
-    hidden: int, aggregator: str, cell: str, parts: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fp32_of(parts, monkeypatch)
-    check(on_device(make_model(aggregator, cell, hidden)), example())
+@pytest.mark.parametrize("hidden", [20, 150] if INTERPRETED else [7, 64, 300])
+def test_fp32_in_halves(hidden: int, aggregator: str, cell: str) -> None:
+    """Rows in one part, and in two."""
+    with fp32_in_halves():
+        check(on_device(make_model(aggregator, cell, hidden)), example())
 
 
 @kernels
-@pytest.mark.parametrize(
-    ("precision", "parts"), [("fp32", "fp32"), ("fp32", "fp16x3"), ("tf32", "fp32")]
-)
+def test_large_states_in_halves() -> None:
+    """A linear cell's are of any size, unlike a GRU's."""
+    model = on_device(make_model("attention-types", "linear", HIDDEN))
+    data = example()
+    data.x = data.x * 2.0**12
+    with fp32_in_halves(), products_in("fp32", DEVICE):
+        found = run(model, data)
+    for a, b in zip(found.states, in_float64(model, data).states, strict=True):
+        assert float((a - b).norm()) < BARS["fp32"] * float(b.norm())
+
+
+@kernels
+@pytest.mark.parametrize("precision", ["fp32", "halves", "tf32"])
 @pytest.mark.parametrize("exponent", [-10, -20])
-def test_small_states_have_all_their_bits(
-    exponent: int, precision: str, parts: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though fp16 has none as small as that with 11, nor 1 - exp(-x) any."""
-    fp32_of(parts, monkeypatch)
+def test_small_states_have_all_their_bits(exponent: int, precision: str) -> None:
+    """Which they would not in fp16 as they are, nor after a tanh whose error does not shrink with
+    it."""
     model = make_model("attention", "gru", 72 if INTERPRETED else 300)
     with torch.no_grad():
         for layer in [*model.forward_layers, *model.reverse_layers]:
@@ -200,7 +199,32 @@ def test_small_states_have_all_their_bits(
             layer.cell.bias_hh.zero_()
     data = example()
     data.x = data.x * 2.0**exponent
-    check(on_device(model), data, precision)
+    with fp32_in_halves() if precision == "halves" else nullcontext():
+        check(on_device(model), data, "fp32" if precision == "halves" else precision)
+
+
+@kernels
+@pytest.mark.parametrize("wavefront", ["never", "always"])
+@pytest.mark.parametrize("exponents", [(-20, 0), (0, -20), (0, 20)])
+def test_states_and_input_weights_of_any_size_in_bf16(
+    exponents: tuple[int, int], wavefront: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From layer to layer, which have bf16's exponents if not its few bits."""
+    monkeypatch.setenv("DAGNN_WAVEFRONT", wavefront)
+    model = make_model("attention", "gru", 72, num_layers=2)
+    with torch.no_grad():
+        for layer in [*model.forward_layers, *model.reverse_layers]:
+            layer.cell.bias_ih.zero_()
+            layer.cell.bias_hh.zero_()
+        for layers in (model.forward_layers, model.reverse_layers):
+            layers[1].cell.weight_ih.mul_(2.0 ** exponents[1])
+    data = example()
+    data.x = data.x * 2.0 ** exponents[0]
+    with products_in("bf16", DEVICE), torch.no_grad():
+        found = on_device(model).embed_nodes(data.to(DEVICE))
+    exact = in_float64(model, data).states
+    for a, b in zip([*found.forward[1:], *found.reverse[1:]], exact, strict=True):
+        assert float((a - b).norm()) < BARS["bf16"] * float(b.norm())
 
 
 @kernels
@@ -293,16 +317,13 @@ def test_sums_over_many_predecessors_in_lower_precision(precision: str) -> None:
 @pytest.mark.parametrize("cell", ["gru", "linear"])
 @pytest.mark.parametrize("exponent", [-60, 60])
 @pytest.mark.parametrize("precision", ["tf32", "fp32"])
-def test_gradients_of_any_size(
-    precision: str, exponent: int, cell: str, aggregator: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_of_any_size(precision: str, exponent: int, cell: str, aggregator: str) -> None:
     """Their products are in fp16, which has numbers from 6e-8 to 65504: to the last bit those of
     another size, if that is a power of two."""
-    fp32_of("fp16x3", monkeypatch)
     model = on_device(make_model(aggregator, cell, 72 if INTERPRETED else 300))
     data = small_or_large(lambda: make_graph([(1, 0), (2, 0), (1, 3), (0, 3)], 4), example)
     size = 2.0**exponent
-    with products_in(precision, DEVICE):
+    with products_in(precision, DEVICE), fp32_in_halves():
         expected = run(model, data)
         found = run(model, data, loss=lambda states: projection(states) * size)
     for name, gradient in expected.gradients.items():
@@ -509,13 +530,72 @@ def test_offsets_of_many_predecessors_that_matter_little() -> None:
     h = torch.rand(1, leaves + 1, hidden, device=DEVICE)
     scores = torch.full((leaves,), -17.5, device=DEVICE)
     scores[1] = 0
-    aggregate = torch.zeros(1, 2 * leaves + 1, device=DEVICE)
-    aggregate[0, :leaves] = scores
-    aggregate[0, -1] = scores.logsumexp(0)
-    offset = launch_messages(h, aggregate, graph, torch.float32).offset[0, -1].double()
+    messages = launch_messages(h, scores.unsqueeze(0), graph, torch.float32)
+    assert int(messages.anchor[0, -1]) == int(graph.pred[0, 1])  # the one that matters
+    offset = messages.offset[0, -1].double()
     states = h[0, graph.pred[0]].double()
-    expected = scores.double().softmax(0) @ (states - states[0])
+    weights = scores.double().softmax(0)
+    expected = weights @ (states - states[1])
     assert (offset - expected).norm() < 3e-7 * expected.norm()
+    assert_close(messages.weight[0].double(), weights, rtol=1e-6, atol=0)
+
+
+def switched_off(size: float) -> Data:
+    """Three nodes with three predecessors each, the first of which is large and has no weight."""
+    data = make_graph([(u, v) for v in (3, 4, 5) for u in (0, 1, 2)], 6)
+    data.edge_attr = torch.rand_like(data.edge_attr) / 10
+    data.edge_attr[::3] = -10.0
+    data.x[0] *= size
+    return data
+
+
+@kernels
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("wavefront", ["never", "always"])
+def test_predecessors_without_weight(
+    wavefront: str, num_layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is measured relative to their states, which may be large."""
+    monkeypatch.setenv("DAGNN_WAVEFRONT", wavefront)
+    model = make_model("attention-features", "linear", HIDDEN, num_layers=num_layers)
+    with torch.no_grad():
+        for layer in [*model.forward_layers, *model.reverse_layers]:
+            layer.aggregator.edge.weight.fill_(1.0)
+            layer.aggregator.edge_projection.weight.fill_(1.0)
+            layer.aggregator.key.weight.zero_()
+    data = switched_off(1e4)
+    found = run(on_device(model), data)
+    measured = errors(found, in_float64(model, data))
+    names = [n for n in measured if n.startswith("forward_layers.0.cell") or "states" in n]
+    assert names
+    assert all(measured[name] < BARS["fp32"] for name in names), measured
+
+
+@kernels
+def test_weights_of_equal_large_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A logarithm of their sum would have no bits left for it."""
+    model = make_model("attention-features", "gru", HIDDEN)
+    data = make_graph([(u, v) for v in (3, 4, 5) for u in (0, 1, 2)], 6)
+    data.edge_attr = torch.ones_like(data.edge_attr)
+    with torch.no_grad():
+        for layer in [*model.forward_layers, *model.reverse_layers]:
+            layer.aggregator.key.weight.zero_()
+            layer.aggregator.edge_projection.weight.fill_(1.0)
+            layer.aggregator.edge.weight.fill_(1e5)
+    measured = errors(run(on_device(model), data), in_float64(model, data))
+    names = ["x", "forward_layers.0.cell.weight_ih", "forward_layers.0.cell.weight_hh"]
+    assert all(measured[name] < BARS["fp32"] for name in names), measured
+
+
+@kernels
+def test_a_large_message_part_behind_a_shut_gate() -> None:
+    """It may be beyond fp16's numbers, and tanh not flat."""
+    model = make_model("attention", "gru", HIDDEN)
+    with torch.no_grad():
+        for layer in [*model.forward_layers, *model.reverse_layers]:
+            layer.cell.weight_hh[2 * HIDDEN :].mul_(2.0**20)
+            layer.cell.bias_ih[:HIDDEN] = -20 * math.log(2)
+    check(on_device(model), example())
 
 
 # What runs when
@@ -553,9 +633,8 @@ def test_an_attention_keeps_its_states_and_scores_alone(cell: str) -> None:
         schedule = LevelSchedule.from_data(data)
         states = model.embed_nodes(data.x, schedule=schedule)  # noqa: F841 (it keeps them)
     layers, sweeps = 2, 2
-    of_nodes = HIDDEN + 1  # the state and the log-sum-exp
     most = data.x.numel() + sum(p.numel() for p in model.parameters())
-    most += layers * sweeps * (data.num_nodes * of_nodes + schedule.num_edges)
+    most += layers * sweeps * (data.num_nodes * HIDDEN + schedule.num_edges)  # states and scores
     assert sum(kept.values()) <= most
 
 

@@ -22,6 +22,7 @@ from tests.ops.triton_cases import (
     chain,
     check,
     errors,
+    fp32_in_halves,
     in_float64,
     layered,
     make_model,
@@ -125,19 +126,16 @@ def test_every_configuration(
 
 
 @kernels
-@pytest.mark.parametrize("cell", ["gru", "linear"])
-def test_fp32_in_halves(cell: str, launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from dagnn.ops.triton import launch, wave
-
-    tiles = tuple(each for each in launch.CANDIDATES["fp32"] if each.fp32 == "fp16x3")
-    monkeypatch.setitem(launch.CANDIDATES, "fp32", tiles)
-    monkeypatch.setattr(launch, "_chosen", {})
-    wave._tiles_that_fit.cache_clear()
-    try:
-        model = make_model("attention-types", cell, 72 if INTERPRETED else 300, num_layers=2)
-        check_beside_layers(model.to(DEVICE), small_graph(), monkeypatch)
-    finally:
-        wave._tiles_that_fit.cache_clear()
+@pytest.mark.parametrize(("cell", "exponent"), [("gru", 0), ("linear", 0), ("linear", 12)])
+def test_fp32_in_halves(
+    cell: str, exponent: int, launches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A linear cell's states may be large, unlike a GRU's."""
+    model = make_model("attention-types", cell, 72 if INTERPRETED else 300, num_layers=2)
+    data = small_graph()
+    data.x = data.x * 2.0**exponent
+    with fp32_in_halves():
+        check_beside_layers(model.to(DEVICE), data, monkeypatch)
     assert launches == ["forward", "backward"]
 
 

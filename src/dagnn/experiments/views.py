@@ -180,9 +180,9 @@ def view_entry(
 
     Args:
         name, preset: See :func:`dagnn.experiments.registry.make_entry`.
-        records: What there is. Where several belong to a place, those as planned come first (in
-            time places, then those with batches as planned, since larger ones take less), then
-            those with most seeds, then those that are best on the validation split (by which a
+        records: What there is. Where several belong to a place, those as planned come first (of
+            times, then those with batches as planned, since an epoch of others takes otherwise),
+            then those with most seeds, then those that are best on the validation split (by which a
             learning rate is chosen, too), then the latest.
         first: Ids of runs that come before all of these.
     """

@@ -228,14 +228,14 @@ def _(
     directions, nodes = graph[0].shape
     hidden = parameters[1].size(2)
     states = [x.new_empty(directions, nodes, hidden) for _ in range(num_layers)]
-    # Of an attention, Triton keeps scores and each node's log-sum-exp and nothing else, where the
-    # CPU keeps the attention weights themselves; of a gated sum, half precision in padded rows.
+    # Of an attention, Triton keeps scores and nothing else, where the CPU keeps the attention
+    # weights themselves; of a gated sum, half precision in padded rows.
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     padded = hidden if half is None else (hidden + 7) // 8 * 8
     saved = []
     for _ in range(num_layers if save else 0):
         if backend == "triton" and aggregator == "attention":
-            saved.append(x.new_empty(directions, graph[4].size(1) + nodes))
+            saved.append(x.new_empty(graph[4].shape))
             continue
         if cell == "gru":
             width = 4 * padded if backend == "triton" else stack.gates_width(hidden)

@@ -67,8 +67,8 @@ def forward(
     tiles = wave_tiles(aggregator, graph, hidden, in_kernel)
     operand = _HALF.get(precision)
     if aggregator == "attention" and operand is not None:
-        # States of a GRU are in [-1, 1], where fp16 has 3 bits more; others may be of any size.
-        operand = torch.float16 if cell == "gru" else None
+        # Not in bf16: states are split, as features are, since 8 bits are too few (see `operands`).
+        operand = torch.float16 if precision == "fp16" and cell == "gru" else None
     below = x
     states: list[Tensor] = []
     saved: list[Saved] = []

@@ -4,9 +4,9 @@ The mirror of the forward kernel, from the last level to the first. A node pulls
 its successors, so no atomics are needed and the order of every sum is fixed. With ``dm`` the
 gradient of a message and ``a`` an attention weight, the gradient of an edge's score is local to
 the edge, ``ds = a dm_v · (h_u - m_v)``. Both states are taken relative to an anchor ``c``, the
-first predecessor of ``v``: ``a (dm_v · (h_u - c) - dm_v · (m_v - c))``, which are small where
-predecessors are alike. The second product needs whole rows of ``dm``, which the program that makes
-them does not have, so each leaves its block's share of it for others to add up.
+predecessor of ``v`` with the largest weight: ``a (dm_v · (h_u - c) - dm_v · (m_v - c))``, which are
+small where predecessors are alike. The second product needs whole rows of ``dm``, which the program
+that makes them does not have, so each leaves its block's share of it for others to add up.
 
 The gates of a GRU under an attention are formed anew, for all nodes at once, before the loop.
 Where each row belongs to one program, their gradients take their place (wide levels); where the
@@ -39,6 +39,7 @@ from dagnn.ops.triton.primitives import (
     arrive,
     dot,
     fresh,
+    is_relative,
     rows,
     scales,
     store_each,
@@ -73,12 +74,12 @@ def gradient_product(d, w, of_w, acc, P: tl.constexpr, G: tl.constexpr, PRECISIO
     """``acc + d @ w``. A gradient may be of any size, for which fp16 has no exponents: a row is
     multiplied relative to its largest number."""
     part = acc
-    if PRECISION == "fp16" or PRECISION == "fp16x3":
+    if is_relative(PRECISION):
         scale, inverse = scales(largest(d, P))
         d = scaled(d, inverse, P)
         part = tl.zeros_like(acc)
     part = _accumulated(d, w, part, P, G, PRECISION)
-    if PRECISION == "fp16" or PRECISION == "fp16x3":
+    if is_relative(PRECISION):
         part = acc + (scale * of_w)[:, None] * part
     return part
 
@@ -101,7 +102,7 @@ def gates_product(
 ):
     """``acc`` and what the gradients of a GRU's pre-activations give to the product's input."""
     part = acc
-    if PRECISION == "fp16" or PRECISION == "fp16x3":  # one scale for all three
+    if is_relative(PRECISION):  # one scale for all three
         dr = multiplied(dr, of_r, P)
         dz = multiplied(dz, of_z, P)
         dn = multiplied(dn, of_n, P)
@@ -114,7 +115,7 @@ def gates_product(
     part = _accumulated(dr, wr, part, P, G, PRECISION)
     part = _accumulated(dz, wz, part, P, G, PRECISION)
     part = _accumulated(dn, wn, part, P, G, PRECISION)
-    if PRECISION == "fp16" or PRECISION == "fp16x3":
+    if is_relative(PRECISION):
         part = acc + scale[:, None] * part
     return part
 
@@ -140,7 +141,7 @@ def pair_product(
         d_gate = d_gate + (dh[i] * value[i] * gate[i] * (1 - gate[i]),)
         d_value = d_value + (dh[i] * gate[i],)
     part = acc
-    if PRECISION == "fp16" or PRECISION == "fp16x3":  # one scale for both
+    if is_relative(PRECISION):  # one scale for both
         d_gate = multiplied(d_gate, of_g, P)
         d_value = multiplied(d_value, of_m, P)
         scale, inverse = scales(tl.maximum(largest(d_gate, P), largest(d_value, P)))
@@ -149,7 +150,7 @@ def pair_product(
         part = tl.zeros_like(acc)
     part = _accumulated(d_gate, wg, part, P, G, PRECISION)
     part = _accumulated(d_value, wm, part, P, G, PRECISION)
-    if PRECISION == "fp16" or PRECISION == "fp16x3":
+    if is_relative(PRECISION):
         part = acc + scale[:, None] * part
     return part
 
@@ -362,7 +363,7 @@ def backward_kernel(
     gate_map,  # [S, 2H, H] gated sum
     h,  # [S, N, H]
     message,  # [S, N, HP]
-    anchor,  # [S, N] attention: the first predecessor
+    anchor,  # [S, N] attention: the predecessor with the largest weight
     aggregate,  # attention: [S, E] weights by slot; gated sum: [S, N, 2H]
     d_state,  # [S, N, H] out: whole gradient of the states (linear cell, or gated sum)
     d_gates,  # [S, N, 4, HP] out: GRU; under an attention these are gates themselves

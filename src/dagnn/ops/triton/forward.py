@@ -36,6 +36,7 @@ from dagnn.ops.triton.primitives import (
     arrive,
     dot,
     fresh,
+    is_relative,
     scales,
     sigmoid,
     store_each,
@@ -101,8 +102,6 @@ def messages(
     start,
     degree,
     u,  # the first predecessors
-    row,
-    edges,
     unit,
     key,  # in pieces
     block,
@@ -176,8 +175,6 @@ def messages(
         m = scaled(m, inverse, P)
         if BN != W:
             own *= inverse[:, None]
-        if SAVE:
-            store_each(aggregate + edges + row, top + tl.log(total), (degree > 0) & saves)
     if BN == W:
         own = block_of(m, block, P)
     return m, own
@@ -188,23 +185,24 @@ def product(x, of_x, w, of_w, acc, G: tl.constexpr, PRECISION: tl.constexpr):
     """``acc + x @ w``, of rows as :func:`relative` has them, and a matrix as :func:`cell_weights`
     has it."""
     part = acc
-    if PRECISION == "fp16" or PRECISION == "fp16x3":
+    if is_relative(PRECISION):
         part = tl.zeros_like(acc)
     for i in tl.static_range(G):
         part = dot(x[i], w[i], part, PRECISION)
-    if PRECISION == "fp16" or PRECISION == "fp16x3":
-        part = acc + of_x * (of_w * part)  # a row's scale changes its layout, if only once
+    if is_relative(PRECISION):
+        # In this order, rows' scales are brought to the product's layout once for three matrices.
+        part = acc + of_x * (of_w * part)
     return part
 
 
 @triton.jit
 def relative(x, BOUNDED: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr):
     """Rows as operands, and the numbers that they are relative to. Sums are of any size,
-    and so are states that they enter, for which fp16 has no exponents. A GRU's messages from an
-    attention are :obj:`BOUNDED`, as averages of states in [-1, 1]: one number near fp16's largest
-    serves all of them, and small ones keep their bits."""
+    and so are states that they enter, for which fp16 has no exponents. A GRU's states under an
+    attention, and messages, which are averages of them, are :obj:`BOUNDED` by 1: one scale serves
+    all of them, with which small ones keep their bits."""
     scale = 1.0
-    if PRECISION == "fp16" or PRECISION == "fp16x3":
+    if is_relative(PRECISION):
         if BOUNDED:
             scale = 1 / 16384
             x = multiplied(x, 16384.0, P)
@@ -297,8 +295,7 @@ def forward_kernel(
     h,  # [S, N, H]
     h_half,  # [S, N, HP] the same, as the operand of the next layer's input product
     message,  # [S, N, HP] out: gated sum; scratch of wide levels
-    aggregate,  # attention: [S, E + N] scores by slot, then each node's log-sum-exp;
-    # gated sum: [S, N, 2H] the gate and the map
+    aggregate,  # attention: [S, E] scores by slot; gated sum: [S, N, 2H] the gate and the map
     level_ptr,  # [S, D + 1]
     pred_ptr,  # [S, N + 1]
     pred,  # [S, E]
@@ -354,7 +351,7 @@ def forward_kernel(
             bias_hh += direction * GATES * H
         bias_r, bias_z, bias_n, bias_m = cell_biases(bias_ih, bias_hh, unit, H, GRU)
     if ATTENTION:
-        aggregate += direction * (edges + nodes)
+        aggregate += direction * edges
         keys = key_pieces(key + direction * H, H, W, P)
         if EDGES:
             edge_score += direction * edges
@@ -393,7 +390,7 @@ def forward_kernel(
                             row_mask = row < high
                             start, degree, u = predecessors(pred_ptr, pred, row, row_mask, AT_ONCE)
                             m, _ = messages(
-                                h, aggregate, edge_score, pred, start, degree, u, row, edges,
+                                h, aggregate, edge_score, pred, start, degree, u,
                                 unit, keys, block, True,
                                 H, W, P, BM, BN, AT_ONCE, ATTENTION, EDGES, SAVE,
                             )  # fmt: skip
@@ -430,7 +427,7 @@ def forward_kernel(
                             own_m = fresh(message + row * HP, unit, row_mask, unit_mask)
                         else:
                             m, own_m = messages(
-                                h, aggregate, edge_score, pred, start, degree, u, row, edges,
+                                h, aggregate, edge_score, pred, start, degree, u,
                                 unit, keys, block, block == 0,
                                 H, W, P, BM, BN, AT_ONCE, ATTENTION, EDGES, SAVE,
                             )  # fmt: skip

@@ -2,9 +2,10 @@ r"""What the backward pass of an attention does for all nodes at once, without l
 
 Before the level loop, :func:`launch_messages` forms the messages anew, and
 :func:`launch_activations` a GRU's gates, so that the forward pass need not keep them. A message
-is an average, and comes as a sum: the state ``c`` of the node's first predecessor (its *anchor*)
-and the rest, ``offset = sum_u a_u (h_u - c)``. Gradients of scores are differences within a
-neighbourhood; relative to an anchor they are small from the start, and do not cancel.
+is an average, and comes as a sum: the state ``c`` of the predecessor with the highest score (the
+node's *anchor*) and the rest, ``offset = sum_u a_u (h_u - c)``. Gradients of scores are differences
+within a neighbourhood; relative to an anchor they are small from the start, and do not cancel.
+(Any predecessor would do, were there not such as have no weight and a large state.)
 
 After it, :func:`launch_finish` replaces a GRU's gates by the gradients of their pre-activations
 where the level loop could not: in narrow levels, whose programs read one another's columns.
@@ -44,7 +45,7 @@ class Messages(NamedTuple):
 
     message: Tensor  # [S, N, HP] as the operand of products
     offset: Tensor  # [S, N, H] message - h[anchor], in float32
-    anchor: Tensor  # [S, N] the first predecessor
+    anchor: Tensor  # [S, N] the predecessor with the highest score
     weight: Tensor  # [S, E] attention, by slot
 
 
@@ -58,17 +59,15 @@ def _tile(HP: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
 
 
 @triton.jit
-def _weight_of(aggregate, slot, v, live, edges):
-    """Attention weights from the scores and the log-sum-exp that the forward pass left."""
-    score = tl.load(aggregate + slot, mask=live, other=0.0)
-    norm = tl.load(aggregate + edges + v, mask=live, other=0.0)
-    return tl.where(live, tl.exp(score - norm), 0.0)
+def _weight_of(score, live, top):
+    """Attention weights but for their sum, relative to the highest score."""
+    return tl.where(live, tl.exp(tl.load(score, mask=live, other=0.0) - top), 0.0)
 
 
 @triton.jit(**_ANY)
 def message_kernel(
     h,  # [S, N, H]
-    aggregate,  # [S, E + N] scores by slot, then each node's log-sum-exp
+    scores,  # [S, E] by slot
     message,  # [S, N, HP] out
     offset,  # [S, N, H] out
     anchor,  # [S, N] out
@@ -85,15 +84,22 @@ def message_kernel(
     direction, row, column = _tile(HP, BM, BC)
     row_mask = row < nodes
     h += direction * nodes * H
-    aggregate += direction * (edges + nodes)
+    scores += direction * edges
     pred_ptr += direction * (nodes + 1)
     pred += direction * edges
     weights += direction * edges
     stores = tl.min(column) == 0  # what programs of other columns have, too
     start = tl.load(pred_ptr + row, mask=row_mask, other=0)
     degree = tl.load(pred_ptr + row + 1, mask=row_mask, other=0) - start
-    first = tl.load(pred + start, mask=degree > 0, other=0)
-    state = rows(h + first * H, column, degree > 0, column < H)
+    chosen = tl.load(pred + start, mask=degree > 0, other=0)
+    top = tl.load(scores + start, mask=degree > 0, other=0.0)
+    for j in range(1, tl.max(degree)):
+        live = j < degree
+        score = tl.load(scores + start + j, mask=live, other=-float("inf"))
+        higher = score > top
+        top = tl.where(higher, score, top)
+        chosen = tl.where(higher, tl.load(pred + start + j, mask=live, other=0), chosen)
+    state = rows(h + chosen * H, column, degree > 0, column < H)
     out = tl.zeros((BM, BC), dtype=tl.float32)
     lost = tl.zeros((BM, BC), dtype=tl.float32)
     total = tl.zeros((BM,), dtype=tl.float32)
@@ -103,19 +109,23 @@ def message_kernel(
     for j in range(tl.max(degree)):
         live = j < degree
         u = tl.load(pred + start + j, mask=live, other=0)
-        weight = _weight_of(aggregate, start + j, row, live, edges)
-        tl.store(weights + start + j, weight, mask=live & stores)
+        weight = _weight_of(scores + start + j, live, top)
         term = weight[:, None] * (rows(h + u * H, column, live, column < H) - state)
         out, lost = add_compensated(out, lost, term)
         total, lost_total = add_compensated(total, lost_total, weight)
-    # The weights' common error, which the log-sum-exp has, leaves with their sum.
-    out *= tl.where(degree > 0, 1 / total, 0.0)[:, None]
+    inverse = tl.where(degree > 0, 1 / total, 0.0)
+    out *= inverse[:, None]
+    if stores:
+        for j in range(tl.max(degree)):
+            live = j < degree
+            weight = _weight_of(scores + start + j, live, top) * inverse
+            tl.store(weights + start + j, weight, mask=live)
     row += direction * nodes
     mask = row_mask[:, None] & (column < H)[None, :]
     tl.store(offset + row[:, None] * H + column[None, :], out, mask=mask)
     padded = row_mask[:, None] & (column < HP)[None, :]
     tl.store(message + row[:, None] * HP + column[None, :], state + out, mask=padded)
-    tl.store(anchor + row, first, mask=row_mask & stores)
+    tl.store(anchor + row, chosen, mask=row_mask & stores)
 
 
 @triton.jit
@@ -148,8 +158,9 @@ def activation_kernel(
     n_message = rows(at + 3 * HP, column, row_mask, column < H) + _bias(bias_hh + 2 * H, column, H)
     n = rows(at + 2 * HP, column, row_mask, column < H) + _bias(bias_ih + 2 * H, column, H)
     n = tanh(n + r * n_message)
-    # Beyond fp16's numbers, tanh is flat, and the gradient zero.
-    n_message = tl.minimum(tl.maximum(n_message, -65504.0), 65504.0)
+    if activations.dtype.element_ty == tl.float16:
+        # Beyond its numbers, tanh is flat, and the gradient zero (unless r is very small).
+        n_message = tl.minimum(tl.maximum(n_message, -65504.0), 65504.0)
     # Padding is not read before gradients, which are zeros there, take its place.
     store_gates(activations, row, row_mask, column, r, z, n, n_message, HP, True)
 
@@ -220,7 +231,7 @@ def finish_kernel(
     store_gates(gates, row, row_mask, column, dr, dz, dn, dn_message, HP, True)
 
 
-def launch_messages(h: Tensor, aggregate: Tensor, graph: Graph, operand: torch.dtype) -> Messages:
+def launch_messages(h: Tensor, scores: Tensor, graph: Graph, operand: torch.dtype) -> Messages:
     directions, nodes, hidden = h.shape
     padded = hidden if operand == h.dtype else hidden + -hidden % 8
     out = Messages(
@@ -229,7 +240,7 @@ def launch_messages(h: Tensor, aggregate: Tensor, graph: Graph, operand: torch.d
         graph.pred.new_empty(directions, nodes),
         h.new_empty(directions, graph.pred.size(1)),
     )
-    arguments = [h, aggregate, *out, graph.pred_ptr, graph.pred, nodes, graph.pred.size(1)]
+    arguments = [h, scores, *out, graph.pred_ptr, graph.pred, nodes, graph.pred.size(1)]
     _launch(message_kernel, arguments, graph, H=hidden, HP=padded)
     return out
 

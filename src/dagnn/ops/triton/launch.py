@@ -22,6 +22,7 @@ from dagnn.ops.triton.primitives import INTERPRETED
 
 __all__ = [
     "CANDIDATES",
+    "IN_HALVES",
     "SHARED_MEMORY",
     "Tiles",
     "candidates",
@@ -53,8 +54,8 @@ class Tiles(NamedTuple):
 # stay in shared memory for the whole launch, so wider operands mean smaller blocks.
 _HALF = Tiles(16, 64, 8), Tiles(16, 32, 8), Tiles(16, 16, 8)
 _SINGLE = Tiles(16, 32, 8), Tiles(16, 16, 8)
-_DOUBLE = tuple(t._replace(fp32=parts) for parts in ("fp32", "tf32x3", "fp16x3") for t in _SINGLE)
-CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "bf16x3": _SINGLE, "fp32": _DOUBLE}
+CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "bf16x3": _SINGLE, "fp32": _SINGLE}
+IN_HALVES = tuple(tiles._replace(fp32="fp16x3") for tiles in _SINGLE)  # not measured yet
 SHARED_MEMORY = 227 * 1024  # of a multiprocessor, from compute capability 9.0 on
 SHORT_ROW, LONG_ROW = 320, 768  # numbers
 _chosen: dict[tuple[Any, ...], Tiles] = {}
@@ -124,7 +125,8 @@ def _launch(kernel: Any, tensors: list[Any], graph: Graph, phases: int, **flags:
     """
     if graph.level_ptr.size(1) == 1:
         return 0
-    key = (kernel is backward_kernel, graph.order.device, *flags.values())
+    types = tuple(t.dtype for t in tensors[:2] if t is not None)  # of gates, which decide `EARLY`
+    key = (kernel is backward_kernel, graph.order.device, types, *flags.values())
     if key not in _chosen:
         _chosen[key] = _first_that_fits(kernel, tensors, graph, phases, **flags)
     return _launch_tiles(kernel, tensors, graph, phases, _chosen[key], False, **flags)
@@ -254,10 +256,7 @@ def launch_forward(
     # In float32 also in half precision: sums and averages are.
     message = h.new_empty(directions, nodes, padded)
     h_half = h if operand is None else h.new_empty(message.shape, dtype=operand)
-    if attention:  # zeros, since nodes without predecessors have no log-sum-exp
-        aggregate = h.new_zeros(directions, graph.pred.size(1) + nodes)
-    else:
-        aggregate = h.new_empty(directions, nodes, 2 * hidden)
+    aggregate = h.new_empty(graph.pred.shape if attention else (directions, nodes, 2 * hidden))
     _launch(
         forward_kernel,
         [

@@ -30,6 +30,7 @@ __all__ = [
     "fresh",
     "halves",
     "has_tile",
+    "is_relative",
     "level_bounds",
     "of_pair",
     "pin",
@@ -174,6 +175,12 @@ def _nearest(x):
     return bits.to(tl.float32, bitcast=True)
 
 
+@triton.constexpr_function
+def is_relative(precision):
+    """Whether rows and matrices are multiplied relative to their largest number, as fp16's are."""
+    return precision in ("fp16", "fp16x3")
+
+
 @triton.jit
 def scales(top):
     """Powers of two, of which the largest number of a row, or of a matrix, has at least 2 ** 13 and
@@ -188,9 +195,10 @@ def scales(top):
 
 @triton.jit
 def halves(x):
-    """Two numbers of fp16 whose sum has 22 bits of a number from 1/8 to 2 ** 15."""
+    """Two numbers of fp16, ``high + low / 2048``, which have 22 bits of a number from 2 ** -14 to
+    2 ** 15; below, fewer."""
     high = pin(x.to(tl.float16).to(tl.float32))
-    low = pin(x - high)
+    low = pin((x - high) * 2048)
     return high.to(tl.float16), low.to(tl.float16)
 
 
@@ -209,8 +217,7 @@ def dot(a, b, acc, PRECISION: tl.constexpr):
 def _dot_of_halves(a, b, acc):
     low = tl.dot(a[1], b[0])
     low = tl.dot(a[0], b[1], low)
-    # Not into acc: the units round their sums towards zero, which a large start would feel.
-    return acc + (tl.dot(a[0], b[0]) + low)
+    return acc + (tl.dot(a[0], b[0]) + low * (1 / 2048))  # not into acc: see below
 
 
 @triton.jit
@@ -224,9 +231,8 @@ def _dot(a, b, acc, PRECISION: tl.constexpr):
         b_high = _nearest(b)
         low = tl.dot(a_low, b_high, input_precision="tf32")
         low = tl.dot(a_high, _nearest(b - b_high), low, input_precision="tf32")
+        # Not into acc: the units round their sums towards zero, which a large start would feel.
         return acc + (tl.dot(a_high, b_high, input_precision="tf32") + low)
-    if PRECISION == "tf32x3":  # the same, with less memory and more registers
-        return acc + tl.dot(a, b, input_precision="tf32x3")
     if PRECISION == "bf16x3":  # 16 bits, in the memory of TF32's 11
         a_high = pin(a.to(tl.bfloat16).to(tl.float32))
         a_low = pin(a - a_high)

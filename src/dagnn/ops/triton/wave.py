@@ -69,11 +69,12 @@ def wave_tiles(aggregator: str, graph: Graph, hidden: int, precision: str) -> Ti
 def _tiles_that_fit(
     hidden: int, precision: str, directions: int, processors: int, device: torch.device
 ) -> Tiles | None:
+    if precision == "fp32" and _rows_are_long(hidden):  # by trial, most of a tile would be spilled
+        return None
     groups = {
         tiles: _groups(hidden, tiles, directions, processors)
         for tiles in launch.candidates(hidden, precision, 1)
         if _memory_needed(hidden, precision, tiles) <= launch.memory_of(device)
-        and _registers_suffice(hidden, precision, tiles)
     }
     # Two groups of programs are better than one with tiles that are better otherwise.
     best = max(groups, key=lambda tiles: min(groups[tiles], 2), default=None)
@@ -84,12 +85,6 @@ def _tiles_that_fit(
 def _groups(hidden: int, tiles: Tiles, directions: int, processors: int) -> int:
     """How many programs a block of units has, in each role and direction."""
     return processors // (ROLES * directions * ceil_div(hidden, tiles.BN))
-
-
-def _registers_suffice(hidden: int, precision: str, tiles: Tiles) -> bool:
-    """In fp32, neither with long rows nor with weights that are split in every product: by trial,
-    most of a tile would be spilled."""
-    return precision != "fp32" or (tiles.fp32 != "tf32x3" and not _rows_are_long(hidden))
 
 
 def _rows_are_long(hidden: int) -> bool:
@@ -174,8 +169,7 @@ def launch_wave_forward(
     weights = tuple(layer[1] for layer in parameters)
     hidden = weights[0].size(2)
     states = tuple(w.new_empty(directions, nodes, hidden) for w in weights)
-    # Zeros, since nodes without predecessors have no log-sum-exp.
-    aggregates = tuple(w.new_zeros(directions, graph.pred.size(1) + nodes) for w in weights)
+    aggregates = tuple(w.new_empty(graph.pred.shape) for w in weights)
     _launch(
         wave_forward_kernel,
         [
@@ -249,7 +243,7 @@ def launch_wave_backward(
             d_scores,
             key_scores,
             tuple(layers.states[0].new_zeros(shares) for _ in range(2)),
-            layers.messages[0].anchor,
+            tuple(messages.anchor for messages in layers.messages),
             graph.level_ptr,
             graph.succ_ptr,
             graph.succ,

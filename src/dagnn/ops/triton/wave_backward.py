@@ -56,7 +56,8 @@ def wave_backward_kernel(
     d_scores,  # [S, E] out
     key_scores,  # [S, N] out
     shares,  # [S, N, SHARES] zeros: each block's share of dm · offset
-    anchor,  # [S, N] the first predecessor, from here on the same for both layers
+    anchors,  # [S, N] the predecessor with the highest score
+    # From here on, the same for both layers:
     level_ptr,  # [S, D + 1]
     succ_ptr,  # [S, N + 1]
     succ,  # [S, E]
@@ -118,7 +119,7 @@ def wave_backward_kernel(
         message = of_pair(messages, lower) + direction * nodes * HP
     else:
         d_state = of_pair(d_states, lower) + direction * nodes * H
-    anchor += direction * nodes
+    anchor = of_pair(anchors, lower) + direction * nodes
     succ_ptr += direction * (nodes + 1)
     succ += direction * edges
     succ_slot += direction * edges

@@ -63,7 +63,7 @@ def wave_forward_kernel(
     keys,  # [S, H]
     edge_scores,  # [S, E]
     states,  # [S, N, H]
-    aggregates,  # [S, E + N] scores by slot, then each node's log-sum-exp
+    aggregates,  # [S, E] scores by slot
     level_ptr,  # [S, D + 1]
     pred_ptr,  # [S, N + 1]
     pred,  # [S, E]
@@ -105,7 +105,7 @@ def wave_forward_kernel(
         weight = input_weight
     weight += direction * GATES * H * H
     h = of_pair(states, upper) + direction * nodes * H
-    aggregate = of_pair(aggregates, upper) + direction * (edges + nodes)
+    aggregate = of_pair(aggregates, upper) + direction * edges
     edge_score = aggregate
     if EDGES:
         edge_score = of_pair(edge_scores, upper) + direction * edges
@@ -148,7 +148,7 @@ def wave_forward_kernel(
                     wait(done + (step - 1) * 2 + role // 2, needed * BLOCKS)
             g_r, g_z, g_n = input_part(gates, row, layer_row, unit, H, HP, GRU, GATES, True)
             gathered, own_m = messages(
-                h, aggregate, edge_score, pred, start, degree, u, row, edges,
+                h, aggregate, edge_score, pred, start, degree, u,
                 unit, key_rows, block, block == 0,
                 H, W, P, BM, BN, AT_ONCE, True, EDGES, SAVE,
             )  # fmt: skip

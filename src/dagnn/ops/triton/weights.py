@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from dagnn.ops.triton.pieces import group
-from dagnn.ops.triton.primitives import halves, scales
+from dagnn.ops.triton.primitives import halves, is_relative, scales
 
 __all__ = ["cell_weights", "pair_weights", "side_by_side"]
 
@@ -34,21 +34,25 @@ def _largest(w, G: tl.constexpr):
 
 
 @triton.jit
+def _scaled(w, factor, G: tl.constexpr, PRECISION: tl.constexpr):
+    out = ()
+    for i in tl.static_range(G):
+        if PRECISION == "fp16x3":
+            out = out + (halves(w[i] * factor),)
+        else:
+            out = out + ((w[i] * factor).to(tl.float16),)
+    return out
+
+
+@triton.jit
 def _relative(w, G: tl.constexpr, PRECISION: tl.constexpr):
     """The parts of a matrix as operands of :func:`dot`, and the number that they are relative to.
     Weights may be of any size, for which fp16 has no exponents."""
     scale = 1.0
     operands = w
-    if PRECISION == "fp16":
+    if is_relative(PRECISION):
         scale, inverse = scales(_largest(w, G))
-        operands = ()
-        for i in tl.static_range(G):
-            operands = operands + ((w[i] * inverse).to(tl.float16),)
-    elif PRECISION == "fp16x3":
-        scale, inverse = scales(_largest(w, G))
-        operands = ()
-        for i in tl.static_range(G):
-            operands = operands + (halves(w[i] * inverse),)
+        operands = _scaled(w, inverse, G, PRECISION)
     elif PRECISION == "bf16":
         operands = ()
         for i in tl.static_range(G):
@@ -122,7 +126,7 @@ def side_by_side(
             w = w + (_transposed(gate_map, row, 2 * H, group(6 - i, W, P), H),)
     scale = 1.0
     operands = w
-    if PRECISION == "fp16" or PRECISION == "fp16x3":
+    if is_relative(PRECISION):
         is_gate = (row < H)[None, :]
         gates = ()
         maps = ()
@@ -133,12 +137,7 @@ def side_by_side(
         of_m, to_m = scales(_largest(maps, G))
         scale = tl.where(is_gate, of_g, of_m)
         inverse = tl.where(is_gate, to_g, to_m)
-        operands = ()
-        for i in tl.static_range(G):
-            if PRECISION == "fp16x3":
-                operands = operands + (halves(w[i] * inverse),)
-            else:
-                operands = operands + ((w[i] * inverse).to(tl.float16),)
+        operands = _scaled(w, inverse, G, PRECISION)
     return operands, scale
 
 
