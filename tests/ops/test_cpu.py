@@ -166,6 +166,21 @@ def test_values_that_are_not_numbers_are_not_hidden() -> None:
     assert forward.isnan().any(1).tolist() == [False, True, True, False, False]
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_number_at_an_edge_is_seen(value: float) -> None:
+    """Also where a node has a single predecessor, whose weight is 1 whatever its score."""
+    model = make_cpu_model("attention-features", "gru")
+    data = make_graph([(0, 1), (1, 2)], 4)
+    data.edge_attr[0, 0] = value
+    plain = copy.deepcopy(model)
+    plain.backend = "reference"
+    found, expected = run(model, data), run(plain, data)
+    for a, b in zip(found.states, expected.states, strict=True):
+        assert torch.equal(a.isnan(), b.isnan())
+    assert found.states[0].isnan().any(1).tolist() == [False, True, True, False]
+    assert bool(found.gradients["edge_attr"].isnan().any())
+
+
 @given(widths=st.lists(st.integers(0, 2 * cpu.NARROW), max_size=60), split=st.integers(0, 60))
 def test_turns_visit_every_level_once_and_in_order(widths: list[int], split: int) -> None:
     """Two directions of different depth; the shallower one ends in empty levels."""

@@ -84,7 +84,7 @@ def _message(b: Forward, d: int, v: int) -> None:
         n_message = _aligned(hidden) + 2 * hidden
         _copy(b.gates[d, v, n_message:], b.bias[d, n_message:])
     first, last = b.pred_ptr[d, v], b.pred_ptr[d, v + 1]
-    if b.attention and last - first == 1:
+    if b.attention and last - first == 1 and _is_finite(b.edge_score, d, first):
         b.alpha[d, first] = 1
         _copy(message, b.h[d, b.pred[d, first]])
         return
@@ -99,6 +99,12 @@ def _message(b: Forward, d: int, v: int) -> None:
     _softmax(b, d, first, last)
     for slot in range(first, last):
         _add_scaled(message, b.alpha[d, slot], b.h[d, b.pred[d, slot]])
+
+
+@njit(**_ELEMENTWISE)
+def _is_finite(edge_score: Any, d: int, slot: int) -> bool:
+    """Whether an edge's score has nothing to show that a weight of 1 would hide."""
+    return edge_score.shape[1] == 0 or math.isfinite(edge_score[d, slot])
 
 
 @njit(**_ELEMENTWISE)
@@ -164,13 +170,13 @@ def _pull(b: Backward, d: int, u: int) -> None:
     for i in range(first, last):
         v, slot = b.succ[d, i], b.succ_slot[d, i]
         d_message, alpha = b.d_message[d, v, :hidden], b.alpha[d, slot]
-        # A single predecessor has weight 1, whatever its score.
+        # A single predecessor has weight 1, whatever its score, if that is finite.
         if b.pred_ptr[d, v + 1] - b.pred_ptr[d, v] > 1:
             d_score = alpha * _dot_difference(d_message, b.h[d, u], b.message[d, v])
             b.d_score[d, slot] = d_score
             total += d_score
         else:
-            b.d_score[d, slot] = 0
+            b.d_score[d, slot] = alpha - alpha
         _add_scaled(grad, alpha, d_message)
     b.d_key_score[d, u] = total
     if total != 0:
