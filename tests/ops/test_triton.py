@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ from tests.ops.triton_cases import (
     chain,
     check,
     errors,
-    fp32_in_halves,
     in_float64,
     layered,
     make_model,
@@ -166,28 +164,7 @@ def test_neighbours_at_once(
 
 
 @kernels
-@pytest.mark.parametrize(("aggregator", "cell"), EACH)
-@pytest.mark.parametrize("hidden", [20, 150] if INTERPRETED else [7, 64, 300])
-def test_fp32_in_halves(hidden: int, aggregator: str, cell: str) -> None:
-    """Rows in one part, and in two."""
-    with fp32_in_halves():
-        check(on_device(make_model(aggregator, cell, hidden)), example())
-
-
-@kernels
-def test_large_states_in_halves() -> None:
-    """A linear cell's are of any size, unlike a GRU's."""
-    model = on_device(make_model("attention-types", "linear", HIDDEN))
-    data = example()
-    data.x = data.x * 2.0**12
-    with fp32_in_halves(), products_in("fp32", DEVICE):
-        found = run(model, data)
-    for a, b in zip(found.states, in_float64(model, data).states, strict=True):
-        assert float((a - b).norm()) < BARS["fp32"] * float(b.norm())
-
-
-@kernels
-@pytest.mark.parametrize("precision", ["fp32", "halves", "tf32"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
 @pytest.mark.parametrize("exponent", [-10, -20])
 def test_small_states_have_all_their_bits(exponent: int, precision: str) -> None:
     """Which they would not in fp16 as they are, nor after a tanh whose error does not shrink with
@@ -199,8 +176,7 @@ def test_small_states_have_all_their_bits(exponent: int, precision: str) -> None
             layer.cell.bias_hh.zero_()
     data = example()
     data.x = data.x * 2.0**exponent
-    with fp32_in_halves() if precision == "halves" else nullcontext():
-        check(on_device(model), data, "fp32" if precision == "halves" else precision)
+    check(on_device(model), data, precision)
 
 
 @kernels
@@ -323,7 +299,7 @@ def test_gradients_of_any_size(precision: str, exponent: int, cell: str, aggrega
     model = on_device(make_model(aggregator, cell, 72 if INTERPRETED else 300))
     data = small_or_large(lambda: make_graph([(1, 0), (2, 0), (1, 3), (0, 3)], 4), example)
     size = 2.0**exponent
-    with products_in(precision, DEVICE), fp32_in_halves():
+    with products_in(precision, DEVICE):
         expected = run(model, data)
         found = run(model, data, loss=lambda states: projection(states) * size)
     for name, gradient in expected.gradients.items():
@@ -572,7 +548,7 @@ def test_predecessors_without_weight(
 
 
 @kernels
-def test_weights_of_equal_large_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_of_equal_large_scores() -> None:
     """A logarithm of their sum would have no bits left for it."""
     model = make_model("attention-features", "gru", HIDDEN)
     data = make_graph([(u, v) for v in (3, 4, 5) for u in (0, 1, 2)], 6)

@@ -22,7 +22,6 @@ from tests.ops.triton_cases import (
     chain,
     check,
     errors,
-    fp32_in_halves,
     in_float64,
     layered,
     make_model,
@@ -123,20 +122,6 @@ def test_every_configuration(
     model = make_model(aggregator, cell, hidden, **options).to(DEVICE)
     check_beside_layers(model, small_graph(), monkeypatch)
     assert launches == ["forward"] * (layers // 2) + ["backward"] * (layers // 2)
-
-
-@kernels
-@pytest.mark.parametrize(("cell", "exponent"), [("gru", 0), ("linear", 0), ("linear", 12)])
-def test_fp32_in_halves(
-    cell: str, exponent: int, launches: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A linear cell's states may be large, unlike a GRU's."""
-    model = make_model("attention-types", cell, 72 if INTERPRETED else 300, num_layers=2)
-    data = small_graph()
-    data.x = data.x * 2.0**exponent
-    with fp32_in_halves():
-        check_beside_layers(model.to(DEVICE), data, monkeypatch)
-    assert launches == ["forward", "backward"]
 
 
 @kernels

@@ -220,21 +220,6 @@ def products_in(precision: str, device: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-@contextmanager
-def fp32_in_halves() -> Iterator[None]:
-    """Let products in fp32 be made of fp16's."""
-    from dagnn.ops.triton import launch, wave
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(launch.CANDIDATES, "fp32", launch.IN_HALVES)
-        patch.setattr(launch, "_chosen", {})
-        wave._tiles_that_fit.cache_clear()
-        try:
-            yield
-        finally:
-            wave._tiles_that_fit.cache_clear()
-
-
 def check(model: DAGNN, data: Data, precision: str = "fp32", **options: Any) -> None:
     """States and every gradient against float64, with all buffers poisoned."""
     device = next(model.parameters()).device.type

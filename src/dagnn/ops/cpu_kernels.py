@@ -176,7 +176,7 @@ def _pull(b: Backward, d: int, u: int) -> None:
             b.d_score[d, slot] = d_score
             total += d_score
         else:
-            b.d_score[d, slot] = alpha - alpha
+            b.d_score[d, slot] = alpha - alpha  # zero, or no number
         _add_scaled(grad, alpha, d_message)
     b.d_key_score[d, u] = total
     if total != 0:

@@ -39,7 +39,6 @@ from dagnn.ops.triton.primitives import (
     arrive,
     dot,
     fresh,
-    is_relative,
     rows,
     scales,
     store_each,
@@ -63,7 +62,7 @@ __all__ = [
 
 @triton.jit
 def _accumulated(x, w, acc, P: tl.constexpr, G: tl.constexpr, PRECISION: tl.constexpr):
-    x = operands(x, P, PRECISION)
+    x = operands(x, P)
     for i in tl.static_range(G):
         acc = dot(x[i], w[i], acc, PRECISION)
     return acc
@@ -74,12 +73,12 @@ def gradient_product(d, w, of_w, acc, P: tl.constexpr, G: tl.constexpr, PRECISIO
     """``acc + d @ w``. A gradient may be of any size, for which fp16 has no exponents: a row is
     multiplied relative to its largest number."""
     part = acc
-    if is_relative(PRECISION):
+    if PRECISION == "fp16":
         scale, inverse = scales(largest(d, P))
         d = scaled(d, inverse, P)
         part = tl.zeros_like(acc)
     part = _accumulated(d, w, part, P, G, PRECISION)
-    if is_relative(PRECISION):
+    if PRECISION == "fp16":
         part = acc + (scale * of_w)[:, None] * part
     return part
 
@@ -102,7 +101,7 @@ def gates_product(
 ):
     """``acc`` and what the gradients of a GRU's pre-activations give to the product's input."""
     part = acc
-    if is_relative(PRECISION):  # one scale for all three
+    if PRECISION == "fp16":  # one scale for all three
         dr = multiplied(dr, of_r, P)
         dz = multiplied(dz, of_z, P)
         dn = multiplied(dn, of_n, P)
@@ -115,7 +114,7 @@ def gates_product(
     part = _accumulated(dr, wr, part, P, G, PRECISION)
     part = _accumulated(dz, wz, part, P, G, PRECISION)
     part = _accumulated(dn, wn, part, P, G, PRECISION)
-    if is_relative(PRECISION):
+    if PRECISION == "fp16":
         part = acc + scale[:, None] * part
     return part
 
@@ -141,7 +140,7 @@ def pair_product(
         d_gate = d_gate + (dh[i] * value[i] * gate[i] * (1 - gate[i]),)
         d_value = d_value + (dh[i] * gate[i],)
     part = acc
-    if is_relative(PRECISION):  # one scale for both
+    if PRECISION == "fp16":  # one scale for both
         d_gate = multiplied(d_gate, of_g, P)
         d_value = multiplied(d_value, of_m, P)
         scale, inverse = scales(tl.maximum(largest(d_gate, P), largest(d_value, P)))
@@ -150,7 +149,7 @@ def pair_product(
         part = tl.zeros_like(acc)
     part = _accumulated(d_gate, wg, part, P, G, PRECISION)
     part = _accumulated(d_value, wm, part, P, G, PRECISION)
-    if is_relative(PRECISION):
+    if PRECISION == "fp16":
         part = acc + scale[:, None] * part
     return part
 
@@ -574,20 +573,9 @@ def backward_kernel(
                             if GRU:
                                 drs, dzs, _, dgs, _ = row_slopes(dh, kept, P)
                                 acc = gates_product(
-                                    drs,
-                                    dzs,
-                                    dgs,
-                                    wr,
-                                    wz,
-                                    wn,
-                                    of_r,
-                                    of_z,
-                                    of_n,
-                                    acc,
-                                    P,
-                                    G,
-                                    PRECISION,
-                                )
+                                    drs, dzs, dgs, wr, wz, wn, of_r, of_z, of_n, acc,
+                                    P, G, PRECISION,
+                                )  # fmt: skip
                             else:
                                 acc = gradient_product(dh, wr, of_r, acc, P, G, PRECISION)
                             tl.store(d_message + at, acc, mask=mask)

@@ -36,7 +36,6 @@ from dagnn.ops.triton.primitives import (
     arrive,
     dot,
     fresh,
-    is_relative,
     scales,
     sigmoid,
     store_each,
@@ -185,11 +184,11 @@ def product(x, of_x, w, of_w, acc, G: tl.constexpr, PRECISION: tl.constexpr):
     """``acc + x @ w``, of rows as :func:`relative` has them, and a matrix as :func:`cell_weights`
     has it."""
     part = acc
-    if is_relative(PRECISION):
+    if PRECISION == "fp16":
         part = tl.zeros_like(acc)
     for i in tl.static_range(G):
         part = dot(x[i], w[i], part, PRECISION)
-    if is_relative(PRECISION):
+    if PRECISION == "fp16":
         # In this order, rows' scales are brought to the product's layout once for three matrices.
         part = acc + of_x * (of_w * part)
     return part
@@ -202,7 +201,7 @@ def relative(x, BOUNDED: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr)
     attention, and messages, which are averages of them, are :obj:`BOUNDED` by 1: one scale serves
     all of them, with which small ones keep their bits."""
     scale = 1.0
-    if is_relative(PRECISION):
+    if PRECISION == "fp16":
         if BOUNDED:
             scale = 1 / 16384
             x = multiplied(x, 16384.0, P)
@@ -210,7 +209,7 @@ def relative(x, BOUNDED: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr)
             scale, inverse = scales(largest(x, P))
             scale = scale[:, None]
             x = scaled(x, inverse, P)
-    return operands(x, P, PRECISION), scale
+    return operands(x, P), scale
 
 
 @triton.jit

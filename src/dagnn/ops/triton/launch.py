@@ -22,11 +22,9 @@ from dagnn.ops.triton.primitives import INTERPRETED
 
 __all__ = [
     "CANDIDATES",
-    "IN_HALVES",
     "SHARED_MEMORY",
     "Tiles",
     "candidates",
-    "in_parts",
     "launch_attention_backward",
     "launch_forward",
     "launch_gated_sum_backward",
@@ -44,7 +42,6 @@ class Tiles(NamedTuple):
     BM: int  # nodes of a tile
     BN: int  # hidden units of a program
     warps: int
-    fp32: str = "fp32"  # what products are made of where fp32 is asked for: see `dot`
     at_once: int = 2  # neighbours whose rows travel together
     early: bool = True  # backward: load gates before the wait, if they are in half precision
     resident: bool = True  # one launch for all levels, or one per stage, which needs less memory
@@ -55,7 +52,6 @@ class Tiles(NamedTuple):
 _HALF = Tiles(16, 64, 8), Tiles(16, 32, 8), Tiles(16, 16, 8)
 _SINGLE = Tiles(16, 32, 8), Tiles(16, 16, 8)
 CANDIDATES = {"bf16": _HALF, "fp16": _HALF, "tf32": _SINGLE, "bf16x3": _SINGLE, "fp32": _SINGLE}
-IN_HALVES = tuple(tiles._replace(fp32="fp16x3") for tiles in _SINGLE)  # not measured yet
 SHARED_MEMORY = 227 * 1024  # of a multiprocessor, from compute capability 9.0 on
 SHORT_ROW, LONG_ROW = 320, 768  # numbers
 _chosen: dict[tuple[Any, ...], Tiles] = {}
@@ -174,7 +170,6 @@ def _launch_tiles(
     done = torch.zeros(counters, dtype=torch.int32, device=graph.order.device)
     # Without software pipelining, which would load a tile's rows before the wait for them.
     options: dict[str, Any] = {"num_warps": tiles.warps, "num_stages": 1}
-    flags["PRECISION"] = in_parts(flags["PRECISION"], tiles)
     if resident:
         options["launch_cooperative_grid"] = True
     early = {}
@@ -211,11 +206,6 @@ def _launch_tiles(
 
 
 SHARES = object()
-
-
-def in_parts(precision: str, tiles: Tiles) -> str:
-    """What a kernel's products are made of."""
-    return tiles.fp32 if precision == "fp32" else precision
 
 
 def level_precision(precision: str, hidden: int, bounded: bool) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from dagnn.ops.triton.primitives import halves, pin, stored
+from dagnn.ops.triton.primitives import pin, stored
 
 __all__ = [
     "added",
@@ -165,18 +165,9 @@ def _joined(x, FIRST: tl.constexpr, N: tl.constexpr):
     part = ()
     for i in tl.static_range(N):
         part = part + (x[FIRST + i],)
-    if N >= 64:
-        part = _halved(part, 64)
-    if N >= 32:
-        part = _halved(part, 32)
-    if N >= 16:
-        part = _halved(part, 16)
-    if N >= 8:
-        part = _halved(part, 8)
-    if N >= 4:
-        part = _halved(part, 4)
-    if N >= 2:
-        part = _halved(part, 2)
+    for i in tl.static_range(6):
+        if 64 >> i <= N:
+            part = _halved(part, 64 >> i)
     return part[0]
 
 
@@ -187,15 +178,12 @@ def group(bit: tl.constexpr, W: tl.constexpr, P: tl.constexpr):
 
 
 @triton.jit
-def operands(x, P: tl.constexpr, PRECISION: tl.constexpr):
+def operands(x, P: tl.constexpr):
     """Rows as operands of products, which are few and large rather than many: in one group of
     pieces for each power of two in ``P``, the largest first."""
     out = ()
     for i in tl.static_range(7):  # bits of P, from the highest one on
         if (P >> (6 - i)) & 1:
             whole = _joined(x, P >> (7 - i) << (7 - i), 1 << (6 - i))
-            if PRECISION == "fp16x3":
-                out = out + (halves(pin(whole)),)
-            else:
-                out = out + (pin(whole),)
+            out = out + (pin(whole),)
     return out

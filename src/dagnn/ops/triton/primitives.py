@@ -28,9 +28,7 @@ __all__ = [
     "arrive",
     "dot",
     "fresh",
-    "halves",
     "has_tile",
-    "is_relative",
     "level_bounds",
     "of_pair",
     "pin",
@@ -175,12 +173,6 @@ def _nearest(x):
     return bits.to(tl.float32, bitcast=True)
 
 
-@triton.constexpr_function
-def is_relative(precision):
-    """Whether rows and matrices are multiplied relative to their largest number, as fp16's are."""
-    return precision in ("fp16", "fp16x3")
-
-
 @triton.jit
 def scales(top):
     """Powers of two, of which the largest number of a row, or of a matrix, has at least 2 ** 13 and
@@ -194,34 +186,8 @@ def scales(top):
 
 
 @triton.jit
-def halves(x):
-    """Two numbers of fp16, ``high + low / 2048``, which have 22 bits of a number from 2 ** -14 to
-    2 ** 15; below, fewer."""
-    high = pin(x.to(tl.float16).to(tl.float32))
-    low = pin((x - high) * 2048)
-    return high.to(tl.float16), low.to(tl.float16)
-
-
-@triton.jit
 def dot(a, b, acc, PRECISION: tl.constexpr):
-    """``acc + a @ b``; ``b`` is in the operands' type already, and both are :func:`halves` where
-    they are to be."""
-    if PRECISION == "fp16x3":
-        out = _dot_of_halves(a, b, acc)
-    else:
-        out = _dot(a, b, acc, PRECISION)
-    return out
-
-
-@triton.jit
-def _dot_of_halves(a, b, acc):
-    low = tl.dot(a[1], b[0])
-    low = tl.dot(a[0], b[1], low)
-    return acc + (tl.dot(a[0], b[0]) + low * (1 / 2048))  # not into acc: see below
-
-
-@triton.jit
-def _dot(a, b, acc, PRECISION: tl.constexpr):
+    """``acc + a @ b``; ``b`` is in the operands' type already."""
     if INTERPRETED:  # which does not know bfloat16
         return tl.dot(a.to(b.dtype).to(tl.float32), b.to(tl.float32), acc)
     if PRECISION == "fp32":

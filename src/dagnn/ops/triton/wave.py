@@ -126,7 +126,6 @@ def _launch(
         "BN": tiles.BN,
         "AT_ONCE": tiles.at_once,
         **flags,
-        "PRECISION": launch.in_parts(flags["PRECISION"], tiles),
     }
     if kernel is wave_backward_kernel:
         gates = tensors[4]

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from dagnn.ops.triton.pieces import group
-from dagnn.ops.triton.primitives import halves, is_relative, scales
+from dagnn.ops.triton.primitives import scales
 
 __all__ = ["cell_weights", "pair_weights", "side_by_side"]
 
@@ -34,13 +34,10 @@ def _largest(w, G: tl.constexpr):
 
 
 @triton.jit
-def _scaled(w, factor, G: tl.constexpr, PRECISION: tl.constexpr):
+def _in_fp16(w, factor, G: tl.constexpr):
     out = ()
     for i in tl.static_range(G):
-        if PRECISION == "fp16x3":
-            out = out + (halves(w[i] * factor),)
-        else:
-            out = out + ((w[i] * factor).to(tl.float16),)
+        out = out + ((w[i] * factor).to(tl.float16),)
     return out
 
 
@@ -50,9 +47,9 @@ def _relative(w, G: tl.constexpr, PRECISION: tl.constexpr):
     Weights may be of any size, for which fp16 has no exponents."""
     scale = 1.0
     operands = w
-    if is_relative(PRECISION):
+    if PRECISION == "fp16":
         scale, inverse = scales(_largest(w, G))
-        operands = _scaled(w, inverse, G, PRECISION)
+        operands = _in_fp16(w, inverse, G)
     elif PRECISION == "bf16":
         operands = ()
         for i in tl.static_range(G):
@@ -126,7 +123,7 @@ def side_by_side(
             w = w + (_transposed(gate_map, row, 2 * H, group(6 - i, W, P), H),)
     scale = 1.0
     operands = w
-    if is_relative(PRECISION):
+    if PRECISION == "fp16":
         is_gate = (row < H)[None, :]
         gates = ()
         maps = ()
@@ -137,7 +134,7 @@ def side_by_side(
         of_m, to_m = scales(_largest(maps, G))
         scale = tl.where(is_gate, of_g, of_m)
         inverse = tl.where(is_gate, to_g, to_m)
-        operands = _scaled(w, inverse, G, PRECISION)
+        operands = _in_fp16(w, inverse, G)
     return operands, scale
 
 
