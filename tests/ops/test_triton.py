@@ -181,11 +181,13 @@ def test_small_states_have_all_their_bits(exponent: int, precision: str) -> None
 
 @kernels
 @pytest.mark.parametrize("wavefront", ["never", "always"])
-@pytest.mark.parametrize("exponents", [(-20, 0), (0, -20), (0, 20)])
+@pytest.mark.parametrize("exponents", [(-20, 0), (0, -20), (-20, 20)])
 def test_states_and_input_weights_of_any_size_in_bf16(
     exponents: tuple[int, int], wavefront: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From layer to layer, which have bf16's exponents if not its few bits."""
+    """From layer to layer, which have bf16's exponents if not its few bits. Weights of 2^20 get
+    small states: with others, all that is left of a unit is its sign, which is anyone's guess where
+    it is near zero."""
     monkeypatch.setenv("DAGNN_WAVEFRONT", wavefront)
     model = make_model("attention", "gru", 72, num_layers=2)
     with torch.no_grad():
@@ -512,7 +514,8 @@ def test_offsets_of_many_predecessors_that_matter_little() -> None:
     states = h[0, graph.pred[0]].double()
     weights = scores.double().softmax(0)
     expected = weights @ (states - states[1])
-    assert (offset - expected).norm() < 3e-7 * expected.norm()
+    # As exact as the weights, whose exponents of -17.5 are rounded to 2^-20.
+    assert (offset - expected).norm() < 1e-6 * expected.norm()
     assert_close(messages.weight[0].double(), weights, rtol=1e-6, atol=0)
 
 

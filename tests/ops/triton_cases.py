@@ -221,8 +221,23 @@ def products_in(precision: str, device: str) -> Iterator[None]:
 
 
 def check(model: DAGNN, data: Data, precision: str = "fp32", **options: Any) -> None:
-    """States and every gradient against float64, with all buffers poisoned."""
+    """States and every gradient against float64, with all buffers poisoned.
+
+    Some gradients are sums that cancel until little but rounding is left, in whichever order they
+    are added: where the reference in float32 comes near the bar, twice its error is allowed.
+    """
     device = next(model.parameters()).device.type
     with products_in(precision, device), poisoned_buffers():
         found = run(model, data, **options)
-    assert_near(found, in_float64(model, data, **options), precision)
+    expected = in_float64(model, data, **options)
+    measured = errors(found, expected)
+    bars = dict.fromkeys(measured, BARS[precision])
+    if precision == "fp32" and not all(e < bars[name] for name, e in measured.items()):
+        plain = copy.deepcopy(model)
+        plain.backend = "reference"
+        with products_in("fp32", device):
+            limits = errors(run(plain, data, **options), expected)
+        bars = {name: max(bar, 2 * limits[name]) for name, bar in bars.items()}
+    # Not below the bar: so NaN fails too.
+    failed = {name: (e, bars[name]) for name, e in measured.items() if not e < bars[name]}
+    assert not failed, f"expected errors below bars of {precision}, got (error, bar): {failed}"
