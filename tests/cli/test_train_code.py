@@ -85,11 +85,13 @@ def test_a_finished_run_is_made_longer(corpus: Path, tmp_path: Path) -> None:
 
 def test_train_lp_with_ablations(corpus: Path, tmp_path: Path) -> None:
     ablations = ["--aggregator", "gated_sum", "--pool", "all", "--bidirectional", "--layers", "3"]
+    ablations += ["--dropout", "0.25"]
     text = run("train", "lp", "--data", corpus, "--out", tmp_path, "--json", *SMALL, *ablations)
     result = json.loads(text)
     encoder = result["config"]["encoder"]
     assert (encoder["aggregator"], encoder["pool"], encoder["layers"]) == ("gated_sum", "all", 3)
     assert encoder["bidirectional"]
+    assert encoder["dropout"] == 0.25
     assert result["config"]["edges"] == "ast"
     assert "MajorityInValid" in result["baselines"]
 
@@ -115,9 +117,10 @@ def test_an_option_of_another_model_is_refused(options: str, message: str, tmp_p
         ("--sweep --learning-rate 0.1", "expected either --sweep or --learning-rate, got both"),
         ("--learning-rate nan", "expected learning_rate > 0, got nan"),
         ("--learning-rate inf", "expected learning_rate > 0, got inf"),
+        ("--dropout 1", "expected 0 <= dropout < 1, got 1.0"),
     ],
 )
-def test_bad_learning_rates(options: str, message: str, corpus: Path, tmp_path: Path) -> None:
+def test_bad_numbers(options: str, message: str, corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         run("train", "tok", "--data", corpus, "--out", tmp_path, *options.split())
     assert not list(tmp_path.iterdir())

@@ -38,7 +38,9 @@ def test_tuples_are_lists() -> None:
 
 @pytest.mark.parametrize("name", sorted(PROTOCOL))
 def test_protocol_does_not_change_the_model(name: str) -> None:
-    cell, other = Cell("code", CODE), Cell("code", {**CODE, name: 77})
+    owner, _, inner = name.rpartition(".")
+    changed = {owner: {**CODE[owner], inner: 77}} if owner else {name: 77}  # type: ignore[dict-item]
+    cell, other = Cell("code", CODE), Cell("code", {**CODE, **changed})
     assert cell.id != other.id
     assert cell.same_model(other)
     assert cell.differences(other) == {name: 77}
@@ -52,6 +54,13 @@ def test_trained_otherwise() -> None:
     assert cell.trained_with({}) == cell
     assert not cell.same_training(other)
     assert other.trained_with(cell.options).same_training(cell)
+    dropping = Cell("code", {**CODE, "encoder": {"model": "dagnn", "dropout": None}})
+    assert dropping.options["dropout"] is None
+    some = dropping.trained_with({"dropout": 0.3})
+    assert some.settings["encoder"] == {"model": "dagnn", "dropout": 0.3}
+    assert some.same_model(dropping)
+    assert some.trained_with({"dropout": None}) == dropping
+    assert dropping.differences(some) == {"encoder.dropout": 0.3}
     rate = Cell("autoencoder", {"task": "na", "rate": 1e-3})
     assert rate.trained_with({"learning_rate": 0.5}).settings == {"task": "na", "rate": 0.5}
     timed = Cell("code", {**CODE, "purpose": TIMING})

@@ -34,6 +34,7 @@ all_options = st.fixed_dictionaries(
         "precision": st.sampled_from(["32", "tf32", "bf16"]),
         "learning_rate": st.one_of(st.sampled_from(LEARNING_RATES), st.floats(1e-12, 1e3)),
         "batch_size": st.integers(1, 4096),
+        "dropout": st.floats(0, 0.99),
     },
 )
 
@@ -166,6 +167,8 @@ def test_options_concern_those_that_have_them() -> None:
         ("table1", {"learning_rate": 0.0}, r"expected a learning rate above 0, got 0\.0"),
         ("table1", {"learning_rate": float("nan")}, "learning rate above 0, got nan"),
         ("table1", {"learning_rate": float("inf")}, "learning rate above 0, got inf"),
+        ("table1", {"dropout": 1.0}, r"expected 0 <= dropout < 1, got 1\.0"),
+        ("figure-lp", {"dropout": 0.1}, "expected runs that take --dropout, got none"),
         ("sweep", {"learning_rate": 0.1}, "expected a sweep to try its own learning rates"),
     ],
 )

@@ -191,6 +191,8 @@ def test_rates_that_were_tried_are_told() -> None:
         "of which the table has the first, by the validation split: "
         "D-VAE, tok-15: 0.001 (2: 12.50), 0.0005 (2: 10.50)."
     )
+    dropped = make_record(high[0].cell.trained_with({"dropout": 0.3}), high[0].metrics)
+    assert note(*high, dropped).endswith("0.001 (2: 12.50), 0.001 with dropout 0.3 (1: 12.00).")
     fewer = note(*low, *high[:1])  # the mean says 0.001, of a single seed
     assert fewer.endswith("D-VAE, tok-15: 0.0005 (2: 10.50), 0.001 (1: 12.00).")
     assert "the first, as planned, else by the number of seeds" in fewer

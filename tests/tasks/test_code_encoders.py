@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dagnn.tasks.code_encoders import MODELS, RECURRENT, CodeEncoder, EncoderConfig
+from dagnn.tasks.code_encoders import DYNAMIC, MODELS, RECURRENT, CodeEncoder, EncoderConfig
 from dagnn.tasks.longest_path import LongestPath
 from dagnn.tasks.token_prediction import TokenPrediction
 from tests.tasks.small_code import dataset, vocabulary
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse")  # of PyG's ASAPooling
 
 @pytest.mark.parametrize("model", MODELS)
 def test_fits_a_small_batch(model: str) -> None:
-    config = EncoderConfig(model=model, channels=CHANNELS, dropout=None if model == "ggnn" else 0.0)
+    config = EncoderConfig(model=model, channels=CHANNELS, dropout=0.0)
     task = TokenPrediction(config, vocabulary(), learning_rate=0.01)
     batch = dataset().train.batch(range(16), schedule=True)
     optimizer = task.configure_optimizers()
@@ -57,6 +57,42 @@ def test_every_parameter_learns(model: str) -> None:
     idle = [n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.any()]
     # DAGNN's query cancels in its softmax; of the scale in PyG's SelectTopK only the sign counts.
     assert [name for name in idle if "query" not in name and "select.weight" not in name] == []
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_dropout(model: str) -> None:
+    """Of the features that go in and of the vector that comes out, in training alone."""
+    torch.manual_seed(1)
+    encoder = make(model, dropout=0.4)
+    batch = dataset().train.batch(range(40), schedule=True)
+    plain = make(model, dropout=0.0)
+    plain.load_state_dict(encoder.state_dict())
+    assert torch.equal(encoder.eval()(batch), plain.eval()(batch))
+    seen = []
+    encoder.train().body.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    out = encoder(batch)
+    for values in (seen[0], out):
+        assert 0.3 < float((values == 0).float().mean()) < (0.5 if values is seen[0] else 0.8)
+    torch.manual_seed(2)
+    again = encoder(batch)
+    assert not torch.equal(again, out)
+    torch.manual_seed(2)
+    assert torch.equal(encoder(batch), again)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_default_dropout(model: str) -> None:
+    """None, but that of SAGPool and ASAP, which any number replaces."""
+    batch = dataset().train.batch(range(40), schedule=True)
+    for dropout, drops in ((None, model in DYNAMIC), (0.0, False)):
+        encoder = make(model, dropout=dropout)
+        assert torch.equal(encoder(batch), encoder(batch)) != drops
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0, float("nan")])
+def test_impossible_dropout(dropout: float) -> None:
+    with pytest.raises(ValueError, match=f"expected 0 <= dropout < 1, got {dropout}"):
+        EncoderConfig(dropout=dropout)
 
 
 @pytest.mark.parametrize("model", MODELS)

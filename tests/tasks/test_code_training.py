@@ -235,10 +235,9 @@ def test_captured_steps_need_sizes_that_depend_on_no_values() -> None:
         with pytest.raises(ValueError, match=f"sizes follow.*for captured steps, got {model}"):
             small_run(model=model, captured=True)
     slow = EncoderConfig(channels=16, aggregator="dot_attention")
-    for encoder in (slow, EncoderConfig(channels=16, model="gcn", dropout=0.1)):
-        task = TokenPrediction(encoder, vocabulary())
-        with pytest.raises(ValueError, match="expected a model with a fused path"):
-            task.capture_steps(None, bf16=False)
+    task = TokenPrediction(slow, vocabulary())
+    with pytest.raises(ValueError, match="expected a model with a fused path"):
+        task.capture_steps(None, bf16=False)
 
 
 class EagerStand:

@@ -16,6 +16,7 @@ from dagnn.tasks import naming
 from dagnn.tasks.code_encoders import MODELS, CodeEncoder, EncoderConfig
 from dagnn.tasks.code_training import evaluate, load_task, train_code
 from dagnn.tasks.longest_path import LongestPath
+from dagnn.tasks.token_prediction import TokenPrediction
 from dagnn.training import read_checkpoint
 from tests.graph.test_flat import needs_cuda
 from tests.tasks.small_code import dataset, functions
@@ -88,6 +89,30 @@ def test_longest_path_resumes_on_a_gpu(
     resumed = train_code(run, data, tmp_path / "parts", device="cuda", progress=False)
     for name in ("valid_loss", "test_loss"):
         assert resumed["metrics"][name] == pytest.approx(whole["metrics"][name], rel=1e-4)
+
+
+@pytest.mark.parametrize("model", ["dagnn", "ggnn"])
+def test_dropout_of_captured_steps_follows_from_the_seed(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resumed run records its steps anew, at other moments than one that never ended."""
+    run = small_run(model=model, epochs=3)
+    run = replace(run, encoder=replace(run.encoder, dropout=0.3), captured=True)
+    whole = train_code(run, dataset(), tmp_path / "whole", device="cuda", progress=False)
+
+    def interrupted(self: TokenPrediction) -> None:
+        if self.trainer.current_epoch == 1:
+            raise RuntimeError("interrupted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TokenPrediction, "on_train_epoch_start", interrupted)
+        with pytest.raises(RuntimeError, match="interrupted"):
+            train_code(run, dataset(), tmp_path / "parts", device="cuda", progress=False)
+    resumed = train_code(run, dataset(), tmp_path / "parts", device="cuda", progress=False)
+    assert resumed["metrics"]["test_loss"] == pytest.approx(whole["metrics"]["test_loss"], rel=1e-4)
+    plain = replace(run, encoder=replace(run.encoder, dropout=None))
+    other = train_code(plain, dataset(), tmp_path / "plain", device="cuda", progress=False)
+    assert other["metrics"]["test_loss"] != pytest.approx(whole["metrics"]["test_loss"], rel=1e-3)
 
 
 @pytest.mark.parametrize("precision", ["32", "bf16"])

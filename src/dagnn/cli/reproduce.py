@@ -84,6 +84,13 @@ def reproduce(
     batch_size: Annotated[
         int | None, typer.Option(min=1, show_default=False, rich_help_panel=TRAINING)
     ] = None,
+    dropout: Annotated[
+        float | None,
+        typer.Option(
+            show_default=False, rich_help_panel=TRAINING,
+            help="Of models of code: of node features and graph vectors, while training.",
+        ),
+    ] = None,
     device: DeviceOption = Device.auto,
     jobs: Annotated[
         int | None,
@@ -160,6 +167,7 @@ def reproduce(
         "precision": precision and precision.value,
         "learning_rate": learning_rate,
         "batch_size": batch_size,
+        "dropout": dropout,
     }
     selection = Selection(
         name,

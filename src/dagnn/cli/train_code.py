@@ -97,6 +97,10 @@ Channels = Annotated[
     typer.Option("--channels", "--hidden", min=1, help="Width.", show_default=False),
 ]
 Layers = Annotated[int | None, typer.Option(min=1, help="Layers.", show_default=False)]
+Dropout = Annotated[
+    float | None,
+    typer.Option(help="Of node features and graph vectors, while training.", show_default=False),
+]
 
 SPELLINGS = {"d-vae": "dvae"}  # as among the autoencoders
 ABLATION = "Ablations of DAGNN"
@@ -182,6 +186,7 @@ def _add(task: str, words: str) -> None:
         edges: Edges = None,
         channels: Channels = None,
         layers: Layers = None,
+        dropout: Dropout = None,
         precision: PrecisionOption = Precision.full,
         captured: Captured = None,
         device: DeviceOption = Device.auto,
@@ -214,7 +219,7 @@ def _add(task: str, words: str) -> None:
             edges=edges,
             precision=precision.value,
             captured=captured,
-            sizes={"channels": channels, "layers": layers},
+            common={"channels": channels, "layers": layers, "dropout": dropout},
             ablations={
                 "aggregator": aggregator and aggregator.replace("-", "_"),
                 "cell": cell,
@@ -248,7 +253,7 @@ def _configured(
     preset: Preset,
     *,
     train_limit: int | None,
-    sizes: dict[str, Any],
+    common: dict[str, Any],
     ablations: dict[str, Any],
     **options: Any,
 ) -> CodeRun:
@@ -264,7 +269,7 @@ def _configured(
 
     run = code_protocol.preset(preset, task, model)
     check_options(model, given(ablations), {name: model_options(name) for name in MODELS})
-    encoder = replace(run.encoder, **given(sizes), **given(ablations))
+    encoder = replace(run.encoder, **given(common), **given(ablations))
     run = replace(run, **given(options), encoder=encoder)
     return run if train_limit is None else replace(run, train_limit=train_limit or None)
 

@@ -24,6 +24,7 @@ PROTOCOL = frozenset(
         "clip",
         "valid_limit",
         "rate",
+        "encoder.dropout",
     }
 )
 # Of these, what a command may set, and what it calls it.
@@ -33,6 +34,7 @@ OPTIONS = {
     "learning_rate": "learning_rate",
     "rate": "learning_rate",
     "batch_size": "batch_size",
+    "encoder.dropout": "dropout",
 }
 TIMING = "time"  # the purpose of a run that is too short for its score to mean anything
 
@@ -111,7 +113,8 @@ class Cell:
     @property
     def options(self) -> dict[str, Any]:
         """How it is trained, as far as a command may set it, under the command's names."""
-        return {option: self.settings[name] for name, option in self._own_options().items()}
+        settings = _flat(self.settings)
+        return {option: settings[name] for name, option in self._own_options().items()}
 
     def trained_with(self, options: Mapping[str, Any]) -> Cell:
         """The same model trained otherwise.
@@ -126,7 +129,7 @@ class Cell:
         """
         own = self._own_options().items()
         changed = {name: options[option] for name, option in own if option in options}
-        return replace(self, settings={**self.settings, **changed})
+        return replace(self, settings=_with(self.settings, changed))
 
     def same_model(self, other: Cell) -> bool:
         """Whether the other is of the same model on the same task, however it was trained and
@@ -149,17 +152,28 @@ class Cell:
 
     def _own_options(self) -> dict[str, str]:
         fixed = {"epochs"} if self.is_timing else set()
-        return {k: v for k, v in OPTIONS.items() if k in self.settings and k not in fixed}
+        settings = _flat(self.settings)
+        return {k: v for k, v in OPTIONS.items() if k in settings and k not in fixed}
 
     def _model_config(self) -> dict[str, Any]:
-        left_out = PROTOCOL | {"purpose", "scoring"}
-        return {name: value for name, value in self.config.items() if name not in left_out}
+        config = {k: v for k, v in self.config.items() if k not in ("purpose", "scoring")}
+        return {name: value for name, value in _flat(config).items() if name not in PROTOCOL}
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     mine, others = _flat(one), _flat(other)
     names = sorted(mine.keys() | others.keys())
     return {name: others.get(name) for name in names if mine.get(name) != others.get(name)}
+
+
+def _with(settings: Mapping[str, Any], changes: Mapping[str, Any], prefix: str = "") -> Any:
+    """The settings with other values, by the names of :func:`_flat`."""
+    return {
+        name: _with(value, changes, f"{prefix}{name}.")
+        if isinstance(value, Mapping)
+        else changes.get(prefix + name, value)
+        for name, value in settings.items()
+    }
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -21,6 +21,7 @@ TAKERS = {
     "precision": "models of code do",
     "learning_rate": "models that are trained do",
     "batch_size": "models that are trained do",
+    "dropout": "models of code do",
 }
 
 
@@ -55,6 +56,9 @@ class Selection:
             asked = re.sub(r"\W*(\d)", r" \1", self.name.lower())
             hint = f"; did you mean {numbers[asked]!r}?" if asked in numbers else ""
             raise ValueError(f"expected one of {', '.join(choices)}, got {self.name!r}{hint}")
+        dropout = self.options.get("dropout")
+        if dropout is not None and not 0 <= dropout < 1:
+            raise ValueError(f"expected 0 <= dropout < 1, got {dropout}")
         rate = self.options.get("learning_rate")
         if rate is not None and not 0 < rate < math.inf:
             raise ValueError(f"expected a learning rate above 0, got {rate}")

@@ -45,8 +45,8 @@ class PlaceView:
         changes: Settings in which they differ from the place's cell, with their values.
         is_comparable: Whether they are of the paper's size.
         selection: What gives these runs, if anything does.
-        other_rates: Of every other learning rate that was tried on the same data, the runs that
-            would stand there without the rest.
+        others: Of every other learning rate and dropout that was tried on the same data, the runs
+            that would stand there without the rest.
     """
 
     place: Place
@@ -54,7 +54,7 @@ class PlaceView:
     changes: dict[str, Any]
     is_comparable: bool
     selection: Selection | None = None
-    other_rates: tuple[tuple[Record, ...], ...] = ()
+    others: tuple[tuple[Record, ...], ...] = ()
 
     @property
     def value(self) -> Measured | None:
@@ -183,7 +183,7 @@ def view_entry(
         records: What there is. Where several belong to a place, those as planned come first (of
             times, then those with batches as planned, since an epoch of others takes otherwise),
             then those with most seeds, then those that are best on the validation split (by which a
-            learning rate is chosen, too), then the latest.
+            learning rate and dropout are chosen, too), then the latest.
         first: Ids of runs that come before all of these.
     """
     rates = best_rates(((r.cell, r.metrics) for r in records), preset)
@@ -227,7 +227,8 @@ def why_in_no_table(record: Record) -> str:
 def _records_at(
     place: Place, records: Iterable[Record], first: Collection[str]
 ) -> list[tuple[Record, ...]]:
-    """The runs that stand in a place, and behind them the best of each other learning rate."""
+    """The runs that stand in a place, and behind them the best of each other learning rate and
+    dropout."""
     is_time = place.metric == "train_seconds"
     groups: dict[str, list[Record]] = {}
     for record in records:
@@ -250,14 +251,15 @@ def _records_at(
         score = -math.inf if valid is None else valid.mean
         return is_first, as_planned, same_batches, len(group), score, latest, cell.id
 
-    by_rate: dict[Any, tuple[Record, ...]] = {}
+    by_trial: dict[Any, tuple[Record, ...]] = {}
     data: Any = None
     for group in sorted(groups.values(), key=merit, reverse=True):
         data = data or group[0].content["data"]
-        rate = group[0].cell.options.get("learning_rate")
+        options = group[0].cell.options
+        trial = options.get("learning_rate"), options.get("dropout")
         if group[0].content["data"] == data:
-            by_rate.setdefault(rate, tuple(sorted(group, key=lambda record: record.cell.seed)))
-    return list(by_rate.values())
+            by_trial.setdefault(trial, tuple(sorted(group, key=lambda record: record.cell.seed)))
+    return list(by_trial.values())
 
 
 def _validated(records: Sequence[Record], place: Place) -> Measured | None:

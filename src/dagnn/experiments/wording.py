@@ -122,8 +122,8 @@ def notes(view: EntryView) -> list[str]:
         for place in view.measured
         if place.changes
     ]
-    if rates := _rates(view):
-        found.append(rates)
+    if trials := _trials(view):
+        found.append(trials)
     if view.entry.preset != "quick" and (rising := _best_at_the_end(view)):
         found.append(
             "Still improving in the last epoch; longer training may help (in brackets: in how many "
@@ -137,17 +137,18 @@ def notes(view: EntryView) -> list[str]:
     return found
 
 
-def _rates(view: EntryView) -> str:
-    """The learning rates that were tried, where there are several; those in the table first."""
+def _trials(view: EntryView) -> str:
+    """The learning rates and dropouts that were tried, where there are several; those in the table
+    first."""
     tried, is_best = [], True
     for place in view.measured:
-        if not place.other_rates or place.place.metric == "train_seconds":
+        if not place.others or place.place.metric == "train_seconds":
             continue
-        groups = (place.records, *place.other_rates)
+        groups = (place.records, *place.others)
         scores = [value.mean for runs in groups if (value := place.validated(runs)) is not None]
         is_best &= len(scores) == len(groups) and scores[0] == max(scores)
-        rates = _join(_rate(place, runs) for runs in groups)
-        tried.append(f"{place.place.row}, {place.place.column}: {rates}")
+        trials = _join(_trial(place, runs) for runs in groups)
+        tried.append(f"{place.place.row}, {place.place.column}: {trials}")
     if not tried:
         return ""
     why = (
@@ -161,10 +162,13 @@ def _rates(view: EntryView) -> str:
     )
 
 
-def _rate(place: PlaceView, runs: Sequence[Record]) -> str:
+def _trial(place: PlaceView, runs: Sequence[Record]) -> str:
+    options = runs[0].cell.options
+    rate, dropout = options["learning_rate"], options.get("dropout")
     score = place.validated(runs)
     valid = "" if score is None else f": {number(score.mean, place)}"
-    return f"{runs[0].cell.options['learning_rate']:g} ({len(runs)}{valid})"
+    words = f"{rate:g}" if dropout is None else f"{rate:g} with dropout {dropout:g}"
+    return f"{words} ({len(runs)}{valid})"
 
 
 def _best_at_the_end(view: EntryView) -> str:
@@ -199,7 +203,7 @@ def _exact(view: EntryView) -> str:
 
 
 def _settings(changes: dict[str, Any]) -> str:
-    return _join(f"{name} {value}" for name, value in changes.items())
+    return _join(f"{name.removeprefix('encoder.')} {value}" for name, value in changes.items())
 
 
 def _join(words: Iterable[str]) -> str:

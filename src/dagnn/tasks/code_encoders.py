@@ -60,7 +60,8 @@ class EncoderConfig:
         channels: Width of node features, states and the graph vector.
         layers: By default as many as in the paper.
         depth: Whether nodes know their depth in the syntax tree.
-        dropout: See the models; by default none, and 0.5 on the output of SAGPool and ASAP.
+        dropout: While training, of the node features and of the graph vector, whichever the model.
+            By default none, but 0.5 on the output of SAGPool and ASAP, as their authors have it.
         aggregator: Of DAGNN: ``"attention"``, ``"dot_attention"``, ``"dynamic_attention"``,
             ``"gated_sum"``, …; see :class:`dagnn.DAGNN`.
         cell: Of DAGNN: ``"gru"``, or ``"linear"`` to combine input and message linearly.
@@ -88,6 +89,8 @@ class EncoderConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"expected {name} >= 1, got {value}")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"expected 0 <= dropout < 1, got {self.dropout}")
         changed = [o for o in DAG_OPTIONS if getattr(self, o) != getattr(type(self), o)]
         for option in changed:
             if option not in model_options(self.model):
@@ -161,8 +164,7 @@ class CodeEncoder(nn.Module):
     @property
     def is_fused(self) -> bool:
         """Whether the model runs as one operator, without a look at the schedule on the host."""
-        body = self.body
-        return isinstance(body, DAGNN) and body.is_fused and not body.dropout
+        return isinstance(self.body, DAGNN) and self.body.is_fused
 
     def runs_reference(self, device: torch.device) -> bool:
         """Whether a recurrent model would run without its fused path there."""
@@ -171,16 +173,19 @@ class CodeEncoder(nn.Module):
     @property
     def is_static(self) -> bool:
         """Whether a training step may be captured: its sizes follow from those of the batch,
-        nothing in it waits for the device, and a padded batch's graphs come out as without padding,
-        which is not so with dropout, whose masks depend on the number of nodes."""
-        body = self.body
-        if isinstance(body, MPNN):
-            return not body.dropout
-        return self.is_fused or isinstance(body, GGNN)
+        nothing in it waits for the device, and a padded batch's graphs come out as without padding
+        (but for the masks of dropout, which are drawn for all nodes)."""
+        return self.is_fused or isinstance(self.body, MPNN | GGNN)
 
     def forward(self, batch: Batch) -> Tensor:
         """One vector per function. ``[G, C]``"""
-        x = self.embedding(batch)
+        return self._drop(self._vectors(self._drop(self.embedding(batch)), batch))
+
+    def _drop(self, values: Tensor) -> Tensor:
+        rate = self.config.dropout
+        return nn.functional.dropout(values, rate, self.training) if rate else values
+
+    def _vectors(self, x: Tensor, batch: Batch) -> Tensor:
         if self.is_recurrent:
             out: Tensor = self.body(
                 x,
@@ -199,7 +204,6 @@ class CodeEncoder(nn.Module):
 
 def _body(config: EncoderConfig) -> nn.Module:
     channels, layers = config.channels, config.num_layers
-    dropout: dict[str, Any] = {} if config.dropout is None else {"dropout": config.dropout}
     sees_edges = config.edge_attributes and config.aggregator.endswith("attention")
     if config.model == "dagnn":
         return DAGNN(
@@ -212,7 +216,6 @@ def _body(config: EncoderConfig) -> nn.Module:
             cell=config.cell,
             readout_nodes=config.pool,
             edge_types=NUM_EDGE_TYPES if sees_edges else None,
-            **dropout,
         )
     if config.model == "dvae":
         return DAGNN(
@@ -223,13 +226,11 @@ def _body(config: EncoderConfig) -> nn.Module:
             bidirectional=config.bidirectional,
             aggregator="gated_sum",
             readout_layers="last",
-            **dropout,
         )
     if config.model == "ggnn":
-        if dropout:
-            raise ValueError("expected no dropout with the model ggnn, which has none")
         return GGNN(channels, layers)
     if config.model in DYNAMIC:
-        return PoolingMPNN(channels, layers, config.model.removesuffix("pool"), **dropout)
+        own = {} if config.dropout is None else {"dropout": 0.0}
+        return PoolingMPNN(channels, layers, config.model.removesuffix("pool"), **own)
     conv, _, virtual = config.model.partition("-")
-    return MPNN(channels, layers, conv, virtual_node=virtual == "vn", **dropout)
+    return MPNN(channels, layers, conv, virtual_node=virtual == "vn")

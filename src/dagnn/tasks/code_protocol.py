@@ -33,8 +33,8 @@ class CodeRun:
         learning_rate: Of Adam.
         precision: ``"32"``, ``"tf32"`` or ``"bf16"``.
         captured: Whether every training step is one CUDA graph, over padded batches: for all models
-            but SAGPool and ASAP, without dropout, in one process on a GPU (with Triton for DAGNN
-            and D-VAE). By default wherever that is so: it changes the speed alone.
+            but SAGPool and ASAP, in one process on a GPU (with Triton for DAGNN and D-VAE). By
+            default wherever that is so: it changes the speed, and the masks of dropout.
         seed: Of weights, batches and samples.
     """
 

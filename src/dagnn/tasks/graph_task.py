@@ -72,7 +72,7 @@ class CodeTask(LightningModule):
             raise ValueError(
                 "expected a model with a fused path for captured steps (aggregator attention or "
                 "gated_sum, cell gru or linear), or one that passes messages and keeps all nodes, "
-                f"and no dropout, got {self.encoder.config}"
+                f"got {self.encoder.config}"
             )
         self.automatic_optimization = False
         self._clip, self._bf16 = clip, bf16

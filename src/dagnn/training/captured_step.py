@@ -122,7 +122,7 @@ class CapturedStep:
     ) -> _Captured:
         kept = [tensor.clone() for tensor in inputs]
         device = self._changed[0].device
-        before = self._snapshot()
+        before, generator = self._snapshot(), torch.cuda.get_rng_state(device)
         self._stream.wait_stream(torch.cuda.current_stream(device))
         try:
             with torch.cuda.stream(self._stream):
@@ -139,6 +139,8 @@ class CapturedStep:
             graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         ):
             loss = step(kept)
+        # What the first step of a size draws is what it would draw if it had been recorded before.
+        torch.cuda.set_rng_state(generator, device)
         self._recorded = self._fixed()
         return _Captured(graph, kept, loss)
 
