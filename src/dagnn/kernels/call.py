@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
-from dagnn.ops.triton.primitives import INTERPRETED
+__all__ = ["INTERPRETED", "call", "ceil_div", "next_power_of_2"]
 
-__all__ = ["call", "ceil_div", "next_power_of_2"]
+# Whether kernels run in Triton's interpreter, which has no inline assembly.
+INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
 _compiled: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
 
