@@ -2,7 +2,8 @@
 
 The host knows all sizes from tables of its own. It sends a plan, a few numbers for each graph, and
 starts two kernels, one without a schedule; see :mod:`dagnn.graph.merge_kernels`. So its time hardly
-depends on how large the graphs are, and nothing waits for the accelerator.
+depends on how large the graphs are, and nothing waits for the accelerator. Imported only where a
+batch is merged, since it needs Triton.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ import torch
 from torch import Tensor
 
 from dagnn.graph import compiled
+from dagnn.graph.merge_kernels import place_levels, write_batch
 from dagnn.graph.padding import Room
 from dagnn.graph.stored_sweeps import StoredSweeps
+from dagnn.kernels.call import call, ceil_div
 
-__all__ = ["Merged", "is_mergeable", "merge"]
+__all__ = ["Merged", "merge"]
 
-# The kernels add up numbers for each level of each graph. Where a deep graph meets many flat ones,
-# most of them are zero: with more than so many for each node and edge, the host is faster.
-LARGEST_TABLE = 32
 LEVELS_BLOCK, BLOCK = 4096, 128
 
 
@@ -33,16 +33,6 @@ class Merged(NamedTuple):
     rows: dict[str, Tensor]  # of nodes and of edges
     others: tuple[Tensor, ...]  # what was sent along
     buffer: Tensor  # the memory behind the parts
-
-
-def is_mergeable(room: Room, num_graphs: int, schedule: bool) -> bool:
-    """Whether the kernels can make a batch of this size, and in less time than the host."""
-    table = room.levels * num_graphs if schedule else 0
-    return (
-        max(room.nodes, room.edges) < 2**31
-        and 6 * table < 2**30
-        and table <= LARGEST_TABLE * (room.nodes + room.edges)
-    )
 
 
 def merge(
@@ -67,9 +57,6 @@ def merge(
         room: The sizes of the batch.
         others: What else shall be sent, in the same copy.
     """
-    from dagnn.graph.merge_kernels import place_levels, write_batch
-    from dagnn.kernels.call import call, ceil_div
-
     nodes, edges, levels, targets, sources = room
     device = sweeps.device
     num_graphs = len(graphs) + padded

@@ -18,10 +18,9 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from dagnn.graph import compiled
-from dagnn.graph.device_batch import is_mergeable, merge
 from dagnn.graph.padding import Room, room_for
 from dagnn.graph.schedule import LevelSchedule
-from dagnn.graph.stored_sweeps import StoredSweeps
+from dagnn.graph.stored_sweeps import StoredSweeps, is_mergeable
 
 __all__ = ["Column", "Tables", "cut_batch", "is_index"]
 
@@ -204,6 +203,8 @@ def _merge(
     padded: bool,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
     """The structure, the rows of columns, and the memory behind the former."""
+    from dagnn.graph.device_batch import merge
+
     merged = merge(
         sweeps,
         graphs,

@@ -2,7 +2,7 @@
 
 No program reads what another one of the same launch writes, and every entry is written once.
 Offsets into what is stored are 64-bit; numbers within a batch are 32-bit, which
-:func:`dagnn.graph.device_batch.is_mergeable` sees to.
+:func:`dagnn.graph.stored_sweeps.is_mergeable` sees to.
 
 The filler of a padded batch is not stored: its edges go from the first half of its nodes to the
 second, in turn, so that all of its sweeps follow from the numbers of its nodes and edges.

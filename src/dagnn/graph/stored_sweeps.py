@@ -19,11 +19,15 @@ import torch
 from torch import Tensor
 
 from dagnn.graph import compiled
+from dagnn.graph.padding import Room
 
-__all__ = ["StoredSweeps", "can_be_merged", "make_sweeps", "there_is_room"]
+__all__ = ["StoredSweeps", "can_be_merged", "is_mergeable", "make_sweeps", "there_is_room"]
 
 NODE_ROWS, EDGE_ROWS, LEVEL_ROWS = 5, 6, 3
 SHARE_OF_MEMORY = 2  # at most one part in so many of an accelerator's free memory
+# Numbers are added up for each level of each graph of a batch. Where a deep graph meets many flat
+# ones, most of them are zero: with more than so many for each node and edge, the host is faster.
+LARGEST_TABLE = 32
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,16 @@ def there_is_room(num_nodes: int, num_edges: int, depths: np.ndarray, device: to
         return True
     numbers = 2 * NODE_ROWS * num_nodes + EDGE_ROWS * num_edges + LEVEL_ROWS * (depths + 1).sum()
     return bool(SHARE_OF_MEMORY * 4 * numbers <= torch.cuda.mem_get_info(device)[0])
+
+
+def is_mergeable(room: Room, num_graphs: int, schedule: bool) -> bool:
+    """Whether kernels can merge a batch of this size, and in less time than the host takes."""
+    table = room.levels * num_graphs if schedule else 0
+    return (
+        max(room.nodes, room.edges) < 2**31
+        and 6 * table < 2**30
+        and table <= LARGEST_TABLE * (room.nodes + room.edges)
+    )
 
 
 def make_sweeps(
