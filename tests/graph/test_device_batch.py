@@ -6,8 +6,10 @@ in Triton's interpreter, on the CPU.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,8 @@ from tests.graph.test_flat import assert_same_schedule, graph_lists, path_graph
 from tests.interpreter import CUDA, INTERPRETED, check_in_interpreter, kernels, outside
 
 pytest.importorskip("triton", reason="Triton comes with PyTorch on Linux")
+
+from tests.ops.compiler import Compiler
 
 DEVICE = torch.device("cuda", 0) if CUDA else torch.device("cpu")
 POISON = 1_000_000_007
@@ -199,23 +203,28 @@ def test_many_levels_of_many_graphs() -> None:
 
 
 @merged
-@pytest.mark.parametrize("table", ["of_node", "of_edge"])
-def test_offsets_of_more_than_31_bits(table: str) -> None:
-    """A graph behind so many others that its numbers are stored beyond 2**31. (On the CPU, memory
-    that nobody touches takes no room.)"""
+@pytest.mark.parametrize(("table", "kind", "row"), [("of_node", "node", 5), ("of_edge", "edge", 5)])
+def test_offsets_of_more_than_31_bits(table: str, kind: str, row: int, tmp_path: Path) -> None:
+    """A graph stored behind so many others that a row of its numbers begins beyond 2**31."""
     flat = FlatGraphs.from_data_list([path_graph(4)])
     tables, sweeps = flat._tables, sweeps_of(flat)
-    before = 2**31 // (9 if table == "of_node" else 5)
-    kind = "node" if table == "of_node" else "edge"
     own = getattr(sweeps, table)
-    stored = torch.empty(*own.shape[:-1], before + own.size(-1), dtype=torch.int32, device=DEVICE)
+    before = 2**31 // row
+    shape = (*own.shape[:-1], before + own.size(-1))
+    size = math.prod(shape)
+    if CUDA and 5 * size > torch.cuda.mem_get_info()[0]:
+        pytest.skip("needs more memory than this GPU has")
+    if CUDA:
+        stored = torch.empty(size, dtype=torch.int32, device=DEVICE)
+    else:  # a file of which only what is written takes room
+        stored = torch.from_file(str(tmp_path / "table"), True, size, dtype=torch.int32)
+    stored = stored.view(shape)
     stored[..., before:] = own.to(DEVICE)
     behind = replace(sweeps.to(DEVICE), **{table: stored})
     pointers = tables.pointers | {kind: tables.pointers[kind] + before}
     moved = flat._with(replace(tables, device=DEVICE, sweeps=behind, pointers=pointers))
     expected = flat.batch([0, 0], schedule=True, padded=True)
-    found = moved.batch([0, 0], schedule=True, padded=True)
-    assert_equal(found, expected)
+    assert_equal(moved.batch([0, 0], schedule=True, padded=True), expected)
 
 
 @merged
@@ -259,6 +268,22 @@ def test_loaders(prefetch: int, padded: bool) -> None:
             assert_equal(batch, expected)
 
 
+@outside
+def test_the_compiler_takes_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The interpreter does not tell what it refuses; no GPU is needed."""
+    compiler = Compiler()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("dagnn.graph.device_batch.call", compiler)
+    flat = with_sweeps(FlatGraphs.from_data_list([path_graph(3), NODE]))
+    for schedule in (False, True):
+        for padded in (False, True):
+            merge(flat, [1, 0], schedule=schedule, padded=padded)
+    names = [kernel.name.split(".")[-1] for kernel in compiler.compiled]
+    assert names == ["write_batch"] * 2 + ["place_levels", "write_batch"] * 2
+    assert not any(kernel.spilled for kernel in compiler.compiled)
+    assert all(kernel.shared < 2**12 for kernel in compiler.compiled)
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
 def test_where_sweeps_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +307,7 @@ def test_they_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         FlatGraphs.from_data_list([path_graph(3), NODE])
     )  # 3 levels and 1, in each direction
     numbers = sum(t.numel() for t in (sweeps.of_node, sweeps.of_edge, sweeps.of_level))
-    depths = np.array([[3, 1], [3, 1]])
+    depths = np.array([[3, 1], [3, 1]])  # in both directions
     for free, fits in ((8 * numbers, True), (8 * numbers - 1, False)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 0))
         assert there_is_room(4, 2, depths, torch.device("cuda")) == fits

@@ -129,19 +129,23 @@ def plan(
     edge_start: np.ndarray,
     depths: np.ndarray,
     num_sinks: np.ndarray,
-    room: tuple[int, int, int, int, int],
-    out: np.ndarray,
+    nodes: int,
+    edges: int,
+    padded: bool,
+    memory: np.ndarray,
 ) -> tuple[int, int]:  # pragma: no cover - compiled
-    """What :mod:`dagnn.graph.device_batch` sends: rows of ``out`` are, for each graph of a batch,
+    """What :mod:`dagnn.graph.device_batch` sends first: nine rows, for each graph of a batch
 
     - where its nodes, edges, targets and sources start in the batch (behind the last graph, a
       filler's included, where they end);
     - where its nodes, edges and levels start in what is stored;
     - its number of levels, along the edges and against them.
 
-    Returns the number of places for targets, and for sources, that are left.
+    Returns the number of targets, and of sources.
     """
     count = len(graphs)
+    width = count + padded + 1
+    out = memory[: 9 * width].reshape((9, width))
     out[2, 0] = out[3, 0] = 0
     for i in range(count):
         g = graphs[i]
@@ -151,13 +155,12 @@ def plan(
         out[7, i], out[8, i] = depths[0, g], depths[1, g]
     out[0, count], out[1, count] = node_start[count], edge_start[count]
     out[4:, count:] = 0  # never read
-    nodes, edges = room[0], room[1]
-    if out.shape[1] > count + 1:  # a filler, whose free nodes are no ends of edges; see padding.py
+    if padded:  # a filler, whose free nodes are no ends of edges; see padding.py
         filler = nodes - node_start[count]
         free = filler - min(edges - edge_start[count], filler // 2)
         out[0, count + 1], out[1, count + 1] = nodes, edges
         out[2, count + 1], out[3, count + 1] = out[2, count] + free, out[3, count] + free
-    return room[3] - out[2, -1], room[4] - out[3, -1]
+    return out[2, -1], out[3, -1]
 
 
 @numba.njit(cache=True, nogil=True)

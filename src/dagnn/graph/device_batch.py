@@ -64,7 +64,7 @@ def merge(
     sizes = [planned, *map(len, others)]
     host = torch.empty(sum(sizes), dtype=torch.long, pin_memory=device.type == "cuda")
     memory = host.numpy()
-    free_targets, free_sources = compiled.plan(
+    used_targets, used_sources = compiled.plan(
         graphs,
         pointers["node"],
         pointers["edge"],
@@ -73,8 +73,10 @@ def merge(
         starts["edge"],
         depths,
         num_sinks,
-        room,
-        memory[:planned].reshape(9, -1),
+        nodes,
+        edges,
+        padded,
+        memory,
     )
     if others:
         np.concatenate(others, out=memory[planned:])
@@ -118,7 +120,7 @@ def merge(
     else:
         parts["levels"] = of_nodes.view(2, nodes)
         parts["edge_index"] = of_edges.view(2, edges)
-    ends_of_lists = max(num_graphs + 1, 4, free_targets, free_sources)
+    ends_of_lists = max(num_graphs + 1, 4, targets - used_targets, sources - used_sources)
     call(
         write_batch,
         (ceil_div(nodes, BLOCK) + ceil_div(edges, BLOCK) + ceil_div(ends_of_lists, BLOCK), 1),
