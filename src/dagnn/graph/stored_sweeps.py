@@ -26,7 +26,8 @@ __all__ = ["StoredSweeps", "can_be_merged", "is_mergeable", "make_sweeps", "ther
 NODE_ROWS, EDGE_ROWS, LEVEL_ROWS = 5, 6, 3
 SHARE_OF_MEMORY = 2  # at most one part in so many of an accelerator's free memory
 # Numbers are added up for each level of each graph of a batch. Where a deep graph meets many flat
-# ones, most of them are zero: with more than so many for each node and edge, the host is faster.
+# ones, most of them are zero, and all of them take more room and time than the batch: with more
+# than so many for each node and edge, the host makes its structure.
 LARGEST_TABLE = 32
 
 
@@ -85,7 +86,7 @@ def there_is_room(num_nodes: int, num_edges: int, depths: np.ndarray, device: to
 
 
 def is_mergeable(room: Room, num_graphs: int, schedule: bool) -> bool:
-    """Whether kernels can merge a batch of this size, and in less time than the host takes."""
+    """Whether kernels merge a batch of this size, so that 32-bit numbers and a table do for it."""
     table = room.levels * num_graphs if schedule else 0
     return (
         max(room.nodes, room.edges) < 2**31
