@@ -25,7 +25,7 @@ from dagnn.graph import flat_batch, stored_sweeps
 from dagnn.graph.padding import Room
 from dagnn.graph.stored_sweeps import StoredSweeps, can_be_merged, make_sweeps, there_is_room
 from tests.graph.strategies import dags
-from tests.graph.test_flat import assert_same_schedule, graph_lists, path_graph
+from tests.graph.test_flat import Operations, assert_same_schedule, graph_lists, path_graph
 from tests.interpreter import CUDA, INTERPRETED, check_in_interpreter, kernels, outside
 
 pytest.importorskip("triton", reason="Triton comes with PyTorch on Linux")
@@ -266,6 +266,24 @@ def test_loaders(prefetch: int, padded: bool) -> None:
             if CUDA:
                 torch.cuda._sleep(100_000)  # let the loader run ahead
             assert_equal(batch, expected)
+
+
+@outside
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_batch_takes_few_operations(padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's time for them, and for launches, is what a merged batch costs."""
+    launched: list[Any] = []
+    monkeypatch.setattr("dagnn.graph.device_batch.call", lambda *given: launched.append(given[0]))
+    flat = with_sweeps(FlatGraphs.from_data_list([path_graph(n) for n in range(1, 21)]))
+    asked = []
+    for count in (2, 20):
+        launched.clear()
+        with Operations() as operations:
+            flat.batch(range(count), schedule=True, padded=padded)
+        assert len(launched) == 2
+        asked.append(operations.names)
+    assert asked[0] == asked[1]
+    assert len(asked[0]) <= 16
 
 
 @outside
