@@ -53,7 +53,7 @@ def barriers_while_gathering(ptx: str) -> list[int]:
 
 
 class Compiler:
-    """Takes the place of :func:`dagnn.ops.triton.call.call`."""
+    """Takes the place of :func:`dagnn.kernels.call.call`."""
 
     def __init__(self) -> None:
         self.compiled: list[Compiled] = []

@@ -15,6 +15,7 @@ __all__ = [
     "first_bad_edge",
     "lay_out",
     "measure",
+    "plan",
     "ragged_rows",
     "totals",
 ]
@@ -116,6 +117,50 @@ def ragged_rows(
         for row in range(pointer[g], pointer[g + 1]):
             rows[i] = row
             i += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def plan(
+    graphs: np.ndarray,
+    node_ptr: np.ndarray,
+    edge_ptr: np.ndarray,
+    level_ptr: np.ndarray,
+    node_start: np.ndarray,
+    edge_start: np.ndarray,
+    depths: np.ndarray,
+    num_sinks: np.ndarray,
+    nodes: int,
+    edges: int,
+    padded: bool,
+    memory: np.ndarray,
+) -> tuple[int, int]:  # pragma: no cover - compiled
+    """What :mod:`dagnn.graph.device_batch` sends first: nine rows, for each graph of a batch
+
+    - where its nodes, edges, targets and sources start in the batch (behind the last graph, a
+      filler's included, where they end);
+    - where its nodes, edges and levels start in what is stored;
+    - its number of levels, along the edges and against them.
+
+    Returns the number of targets, and of sources.
+    """
+    count = len(graphs)
+    width = count + padded + 1
+    out = memory[: 9 * width].reshape((9, width))
+    out[2, 0] = out[3, 0] = 0
+    for i in range(count):
+        g = graphs[i]
+        out[0, i], out[1, i] = node_start[i], edge_start[i]
+        out[2, i + 1], out[3, i + 1] = out[2, i] + num_sinks[0, g], out[3, i] + num_sinks[1, g]
+        out[4, i], out[5, i], out[6, i] = node_ptr[g], edge_ptr[g], level_ptr[g]
+        out[7, i], out[8, i] = depths[0, g], depths[1, g]
+    out[0, count], out[1, count] = node_start[count], edge_start[count]
+    out[4:, count:] = 0  # never read
+    if padded:  # a filler, whose free nodes are no ends of edges; see padding.py
+        filler = nodes - node_start[count]
+        free = filler - min(edges - edge_start[count], filler // 2)
+        out[0, count + 1], out[1, count + 1] = nodes, edges
+        out[2, count + 1], out[3, count + 1] = out[2, count] + free, out[3, count] + free
+    return out[2, -1], out[3, -1]
 
 
 @numba.njit(cache=True, nogil=True)

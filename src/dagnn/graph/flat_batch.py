@@ -1,9 +1,9 @@
-"""How a batch is cut out of flat tensors: sizes, one buffer, compiled loops, one gather each.
+"""How a batch is cut out of flat tensors: sizes, one buffer for the structure, one gather each.
 
 The structure (edges, levels, batch vector, schedule) is made by compiled loops on the CPU, in one
-buffer, since a loop over 10,000 nodes takes no longer than the launches of the kernels that would
-do it on an accelerator, which then gets it in one copy. So sizes are always known, and nothing
-ever waits for the accelerator.
+buffer, which an accelerator gets in one copy. Where the data set is on a GPU, its graphs' schedules
+are stored there too, and two kernels merge them: see :mod:`dagnn.graph.device_batch`. Either way
+sizes are always known on the host, and nothing ever waits for the accelerator.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch_geometric.data import Batch, Data
 from dagnn.graph import compiled
 from dagnn.graph.padding import Room, room_for
 from dagnn.graph.schedule import LevelSchedule
+from dagnn.graph.stored_sweeps import StoredSweeps, is_mergeable
 
 __all__ = ["Column", "Tables", "cut_batch", "is_index"]
 
@@ -50,8 +51,9 @@ class Tables:
     depths: np.ndarray  # [2, G] the number of levels
     num_sinks: np.ndarray  # [2, G] the number of nodes without successors; without predecessors
     columns: dict[str, Column]
-    device: torch.device  # of the columns; all else is on the CPU
+    device: torch.device  # of the columns and the sweeps; all else is on the CPU
     store_num_nodes: bool
+    sweeps: StoredSweeps | None = None  # from which batches are merged there
 
 
 def is_index(name: str) -> bool:
@@ -86,13 +88,17 @@ def cut_batch(
     if padded:
         room = room_for(*room)
     num_graphs = len(graphs) + padded
-    sizes = _sizes(room, num_graphs, schedule)
     others = _other_rows(tables, graphs, columns, starts, room)
-    host = _lay_out(tables, graphs, sizes, others, schedule, pin=device.type == "cuda")
-    sizes |= {name: len(rows) for name, rows in others.items()}
-    buffer = host.to(device, non_blocking=True)
-    parts = _parts(buffer, sizes)
-    rows = parts if tables.device.type != "cpu" or buffer is host else _parts(host, sizes)
+    sweeps = tables.sweeps if device == tables.device else None
+    if sweeps is not None and is_mergeable(room, num_graphs, schedule):
+        parts, rows, buffer = _merge(tables, sweeps, graphs, starts, room, others, schedule, padded)
+    else:
+        sizes = _sizes(room, num_graphs, schedule)
+        host = _lay_out(tables, graphs, sizes, others, schedule, pin=device.type == "cuda")
+        sizes |= {name: len(rows) for name, rows in others.items()}
+        buffer = host.to(device, non_blocking=True)
+        parts = _parts(buffer, sizes)
+        rows = parts if tables.device.type != "cpu" or buffer is host else _parts(host, sizes)
     gathered = {
         name: _gather(
             column,
@@ -184,6 +190,36 @@ def _lay_out(
     if others:
         np.concatenate([*others.values()], out=memory[made:])
     return buffer
+
+
+def _merge(
+    tables: Tables,
+    sweeps: StoredSweeps,
+    graphs: np.ndarray,
+    starts: Mapping[str, np.ndarray],
+    room: Room,
+    others: Mapping[str, np.ndarray],
+    schedule: bool,
+    padded: bool,
+) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
+    """The structure, the rows of columns, and the memory behind the former."""
+    from dagnn.graph.device_batch import merge
+
+    merged = merge(
+        sweeps,
+        graphs,
+        tables.pointers,
+        starts,
+        tables.depths,
+        tables.num_sinks,
+        room,
+        [*others.values()],
+        schedule,
+        padded,
+    )
+    rows = {_rows_of(kind): own for kind, own in merged.rows.items()}
+    rows.update(zip(others, merged.others, strict=True))
+    return merged.parts, rows, merged.buffer
 
 
 def _parts(buffer: Tensor, sizes: Mapping[str, int]) -> dict[str, Tensor]:

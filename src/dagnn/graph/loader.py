@@ -31,7 +31,8 @@ class FlatLoader:
     taken; :meth:`set_epoch` sets it. :meth:`state_dict` says where in an epoch the loader is.
 
     Args:
-        flat: The graphs. If their attributes are on a CUDA device, batches are gathered there.
+        flat: The graphs. If their attributes are on a CUDA device, batches are made there; see
+            :meth:`dagnn.FlatGraphs.to`.
         batch_size: The number of graphs in a batch (of one process; see
             :class:`dagnn.GraphBatchSampler`).
         batch_sampler: Lists of indices, instead of :obj:`batch_size`: a

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dagnn.ops.triton.call import call, ceil_div
+from dagnn.kernels.call import call, ceil_div
 from dagnn.ops.triton.primitives import sigmoid, tanh
 
 __all__ = ["cell", "cell_backward", "gates_at", "slopes_at"]

@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dagnn.ops.triton.call import call, next_power_of_2
+from dagnn.kernels.call import call, next_power_of_2
 from dagnn.ops.triton.cell import cell, cell_backward, gates_at, slopes_at
 from dagnn.ops.triton.primitives import rows, sigmoid
 

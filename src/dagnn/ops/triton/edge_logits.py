@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
+from dagnn.kernels.call import call, ceil_div, next_power_of_2
 from dagnn.ops.triton.primitives import rows
 
 __all__ = ["edge_logits", "edge_logits_backward"]

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dagnn.ops.triton.call import call, next_power_of_2
+from dagnn.kernels.call import call, next_power_of_2
 from dagnn.ops.triton.primitives import sigmoid
 
 __all__ = ["graph_likelihood", "latent_point", "latent_point_backward"]

@@ -23,9 +23,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from dagnn.kernels.call import call, ceil_div, next_power_of_2
 from dagnn.ops.stack import Graph
 from dagnn.ops.triton.backward import gates_backward, store_gates
-from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
 from dagnn.ops.triton.primitives import add_compensated, rows, sigmoid, tanh
 
 __all__ = ["Messages", "activated", "launch_activations", "launch_finish", "launch_messages"]

@@ -13,12 +13,11 @@ from torch import Tensor
 from triton.runtime import driver
 from triton.runtime.errors import OutOfResources
 
+from dagnn.kernels.call import INTERPRETED, call, ceil_div, next_power_of_2
 from dagnn.ops.stack import Graph, LayerGradients, Saved
 from dagnn.ops.triton.backward import backward_kernel
-from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
 from dagnn.ops.triton.forward import forward_kernel
 from dagnn.ops.triton.gather import Messages, activated, launch_finish
-from dagnn.ops.triton.primitives import INTERPRETED
 
 __all__ = [
     "CANDIDATES",

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
+from dagnn.kernels.call import call, ceil_div, next_power_of_2
 
 __all__ = ["split_rows", "split_weight"]
 

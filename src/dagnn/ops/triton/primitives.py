@@ -5,8 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# Whether kernels run in Triton's interpreter, which has no inline assembly.
-INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+from dagnn.kernels.call import INTERPRETED
 
 # What differs from batch to batch: sizes, and the alignment of what is cut out of longer tensors.
 # A kernel compiled for each would be compiled often.
@@ -23,7 +22,6 @@ ANY = {
 
 __all__ = [
     "ANY",
-    "INTERPRETED",
     "add_compensated",
     "arrive",
     "dot",

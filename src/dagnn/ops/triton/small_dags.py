@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dagnn.ops.triton.call import call, ceil_div, next_power_of_2
+from dagnn.kernels.call import call, ceil_div, next_power_of_2
 from dagnn.ops.triton.primitives import rows
 
 __all__ = ["node_rows", "pair_weights", "pair_weights_backward", "spread_nodes", "sum_nodes"]

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from dagnn.kernels.call import call, ceil_div
 from dagnn.ops.stack import Graph, LayerGradients, Saved
 from dagnn.ops.triton import launch
-from dagnn.ops.triton.call import call, ceil_div
 from dagnn.ops.triton.gather import Messages, activated, launch_finish
 from dagnn.ops.triton.launch import Tiles
 from dagnn.ops.triton.wave_backward import wave_backward_kernel

@@ -3,15 +3,18 @@ which takes longer than the launch; here the kernel is remembered by the little 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
-from dagnn.ops.triton.primitives import INTERPRETED
+__all__ = ["INTERPRETED", "call", "ceil_div", "next_power_of_2"]
 
-__all__ = ["call", "ceil_div", "next_power_of_2"]
+# Whether kernels run in Triton's interpreter, which has no inline assembly.
+INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
 _compiled: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
 
@@ -35,18 +38,12 @@ def call(
     if INTERPRETED:
         kernel[grid](*arguments, **constants, **options)
         return
-    device = next(tensor.device for tensor in _flat(arguments) if isinstance(tensor, Tensor))
+    known = [kernel.__name__, kernel.__module__, *constants.values(), *options.values()]
+    device = _describe(arguments, known)
     if device.index != torch.cuda.current_device():
         with torch.cuda.device(device):
             return call(kernel, grid, arguments, constants, options)
-    key = (
-        kernel.__name__,
-        kernel.__module__,
-        device.index,
-        *constants.values(),
-        *options.values(),
-        *(_kind(argument) for argument in _flat(arguments)),
-    )
+    key = (device.index, *known)
     found = _compiled.get(key)
     if found is None:
         compiled = kernel[grid](*arguments, **constants, **options)
@@ -57,21 +54,27 @@ def call(
     compiled[(*grid, 1)](*arguments, *last)
 
 
-def _flat(arguments: Sequence[Any]) -> Iterator[Any]:
+def _describe(arguments: Sequence[Any], known: list[Any]) -> Any:
+    """Add what a kernel is specialized on: types, alignment, and whether an integer is a long one.
+
+    Returns the device of the arguments.
+    """
+    device = None
     for argument in arguments:
-        if isinstance(argument, tuple):
-            yield from argument
+        if type(argument) is int:  # first, and without a function of their own: most are
+            known.append(argument >> 31)
+        elif isinstance(argument, Tensor):
+            device = argument.device
+            known.append(argument.dtype)
+            # Kernels do not ask for the alignment of indices.
+            if argument.is_floating_point():
+                known.append(argument.data_ptr() % 16 == 0)
+        elif isinstance(argument, tuple):
+            known.append(len(argument))
+            device = _describe(argument, known) or device
         else:
-            yield argument
-
-
-def _kind(argument: Any) -> Any:
-    """What a kernel is specialized on: types, alignment, and whether an integer is a long one."""
-    if isinstance(argument, Tensor):
-        # Kernels do not ask for the alignment of indices.
-        floating = argument.dtype.is_floating_point
-        return argument.dtype, floating and argument.data_ptr() % 16 == 0
-    return argument if argument is None else argument >> 31
+            known.append(argument if argument is None else argument >> 31)
+    return device
 
 
 # Triton's own two are compile-time functions, and slow when Python calls them.
