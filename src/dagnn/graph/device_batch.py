@@ -31,7 +31,7 @@ class Merged(NamedTuple):
 
     parts: dict[str, Tensor]
     rows: dict[str, Tensor]  # of nodes and of edges
-    others: tuple[Tensor, ...]  # what was sent along
+    others: list[Tensor]  # what was sent along
     buffer: Tensor  # the memory behind the parts
 
 
@@ -61,8 +61,8 @@ def merge(
     device = sweeps.device
     num_graphs = len(graphs) + padded
     planned = 9 * (num_graphs + 1)
-    sizes = [planned, *map(len, others)]
-    host = torch.empty(sum(sizes), dtype=torch.long, pin_memory=device.type == "cuda")
+    size = planned + sum(map(len, others))
+    host = torch.empty(size, dtype=torch.long, pin_memory=device.type == "cuda")
     memory = host.numpy()
     used_targets, used_sources = compiled.plan(
         graphs,
@@ -133,5 +133,8 @@ def merge(
         {"num_warps": 4},
     )
     rows = {"node": node_rows, "edge": edge_rows}
-    sent = plan.split_with_sizes(sizes)[1:] if others else ()
+    sent = []
+    for other in others:
+        sent.append(plan.narrow(0, planned, len(other)))
+        planned += len(other)
     return Merged(parts, rows, sent, buffer)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,14 @@ class Tables:
     device: torch.device  # of the columns and the sweeps; all else is on the CPU
     store_num_nodes: bool
     sweeps: StoredSweeps | None = None  # from which batches are merged there
+
+    @cached_property
+    def sliced(self) -> list[tuple[str, str, bool]]:
+        """What a batch has for each graph: its name, whose rows it has, and whether those are
+        indices of nodes."""
+        kinds = {name: column.kind for name, column in self.columns.items()}
+        kinds |= {"edge_index": "edge", "level": "node", "reverse_level": "node"}
+        return [(name, kind, is_index(name)) for name, kind in kinds.items()]
 
 
 def is_index(name: str) -> bool:
@@ -154,7 +163,9 @@ def _other_rows(
     """Where the rows of attributes of graphs are stored, and how much indices are shifted."""
     rows = {}
     for kind, own in starts.items():
-        if kind not in ("node", "edge"):
+        if kind == "graph":
+            rows[_rows_of(kind)] = graphs
+        elif kind not in ("node", "edge"):
             rows[_rows_of(kind)] = np.empty(own[-1], dtype=np.int64)
             compiled.ragged_rows(tables.pointers[kind], graphs, rows[_rows_of(kind)])
     for kind in {column.kind for name, column in columns.items() if is_index(name)}:
@@ -284,12 +295,10 @@ def _assemble(
 def _slices(tables: Tables, starts: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """What PyG needs to take a batch apart again."""
     slices = {kind: torch.from_numpy(own) for kind, own in starts.items()}
-    kinds = {name: column.kind for name, column in tables.columns.items()}
-    kinds |= {"edge_index": "edge", "level": "node", "reverse_level": "node"}
     before = slices["node"][:-1]
     out = {
-        "_slice_dict": {name: slices[kind] for name, kind in kinds.items()},
-        "_inc_dict": {name: before if is_index(name) else None for name in kinds},
+        "_slice_dict": {name: slices[kind] for name, kind, _ in tables.sliced},
+        "_inc_dict": {name: before if shifts else None for name, _, shifts in tables.sliced},
     }
     if tables.store_num_nodes:
         out["_num_nodes"] = np.diff(starts["node"]).tolist()
