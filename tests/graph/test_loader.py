@@ -113,8 +113,11 @@ def test_errors_reach_the_caller(flat: FlatGraphs, prefetch: int) -> None:
 
 
 def test_no_thread_outlives_its_iteration(flat: FlatGraphs) -> None:
+    before = set(threading.enumerate())  # a test that was interrupted may have left one
+
     def threads() -> list[str]:
-        return [t.name for t in threading.enumerate() if t.name == "FlatLoader"]
+        new = set(threading.enumerate()) - before
+        return [t.name for t in new if t.name == "FlatLoader"]
 
     iterator = iter(FlatLoader(flat, 2, prefetch=1))
     next(iterator)
