@@ -191,13 +191,32 @@ def test_rates_that_were_tried_are_told() -> None:
         "of which the table has the first, by the validation split: "
         "D-VAE, tok-15: 0.001 (2: 12.50), 0.0005 (2: 10.50)."
     )
-    dropped = make_record(high[0].cell.trained_with({"dropout": 0.3}), high[0].metrics)
-    assert note(*high, dropped).endswith("0.001 (2: 12.50), 0.001 with dropout 0.3 (1: 12.00).")
     fewer = note(*low, *high[:1])  # the mean says 0.001, of a single seed
     assert fewer.endswith("D-VAE, tok-15: 0.0005 (2: 10.50), 0.001 (1: 12.00).")
     assert "the first, as planned, else by the number of seeds" in fewer
     longer = high[0].cell.trained_with({"epochs": 9})
     assert note(*high, make_record(longer, high[0].metrics)) == ""  # one rate alone
+
+
+def test_dropout_is_told_and_stands_in_no_table_of_the_protocol() -> None:
+    """However good it is, while there is a run without."""
+    cell = cell_at("table1", "GG-NN", "tok-15").trained_with({"epochs": 8})
+    plain = make_record(cell, {"valid_f1": 0.12, "test_f1": 0.08})
+    dropping = cell.trained_with({"dropout": 0.3})
+    scores = {"valid_f1": 0.14, "test_f1": 0.1}
+    dropped = [make_record(dropping, scores, seed=seed) for seed in range(3)]
+    for order in ([plain, *dropped], [*dropped, plain]):
+        view = view_entry("table1", "paper", order)
+        place = view.at("GG-NN", "tok-15")
+        assert place is not None
+        assert place.records == (plain,)
+        (note,) = [note for note in notes(view) if note.startswith("With dropout")]
+        assert note.endswith("GG-NN, tok-15, 0.3: 10.00 ± 0.00 (3: 14.00).")
+        assert not any(note.startswith("Learning rates") for note in notes(view))
+    alone = place_at("table1", "GG-NN", "tok-15", dropped)
+    assert alone.changes == {"epochs": 8, "encoder.dropout": 0.3}
+    assert alone.selection is not None
+    assert alone.selection.command.endswith("--epochs 8 --dropout 0.3")
 
 
 def test_the_code_of_d_vaes_authors_is_not_run_here() -> None:

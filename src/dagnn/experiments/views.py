@@ -182,8 +182,9 @@ def view_entry(
         name, preset: See :func:`dagnn.experiments.registry.make_entry`.
         records: What there is. Where several belong to a place, those as planned come first (of
             times, then those with batches as planned, since an epoch of others takes otherwise),
-            then those with most seeds, then those that are best on the validation split (by which a
-            learning rate and dropout are chosen, too), then the latest.
+            then those with the planned dropout, which is no part of the paper's protocol, then
+            those with most seeds, then those that are best on the validation split (by which a
+            learning rate is chosen, too), then the latest.
         first: Ids of runs that come before all of these.
     """
     rates = best_rates(((r.cell, r.metrics) for r in records), preset)
@@ -241,15 +242,17 @@ def _records_at(
             kind = [cell.config, record.content["data"], record.device if is_time else ""]
             groups.setdefault(json.dumps(kind, sort_keys=True), []).append(record)
 
-    def merit(group: list[Record]) -> tuple[bool, bool, bool, int, float, str, str]:
+    def merit(group: list[Record]) -> tuple[bool, bool, bool, bool, int, float, str, str]:
         cell = group[0].cell
         is_first = any(record.cell.id in first for record in group)
         as_planned = cell.config == place.cell.config
         same_batches = not (is_time and "batch_size" in place.cell.differences(cell))
+        same_dropout = cell.options.get("dropout") == place.cell.options.get("dropout")
         latest = max(str(record.content.get("finished")) for record in group)
         valid = _validated(group, place)
         score = -math.inf if valid is None else valid.mean
-        return is_first, as_planned, same_batches, len(group), score, latest, cell.id
+        likeness = is_first, as_planned, same_batches, same_dropout
+        return *likeness, len(group), score, latest, cell.id
 
     by_trial: dict[Any, tuple[Record, ...]] = {}
     data: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dagnn.experiments.paper_values import COLUMNS, TABLES, Value
@@ -122,8 +123,10 @@ def notes(view: EntryView) -> list[str]:
         for place in view.measured
         if place.changes
     ]
-    if trials := _trials(view):
-        found.append(trials)
+    if rates := _rates(view):
+        found.append(rates)
+    if dropouts := _dropouts(view):
+        found.append(dropouts)
     if view.entry.preset != "quick" and (rising := _best_at_the_end(view)):
         found.append(
             "Still improving in the last epoch; longer training may help (in brackets: in how many "
@@ -137,18 +140,18 @@ def notes(view: EntryView) -> list[str]:
     return found
 
 
-def _trials(view: EntryView) -> str:
-    """The learning rates and dropouts that were tried, where there are several; those in the table
-    first."""
+def _rates(view: EntryView) -> str:
+    """The learning rates that were tried, where there are several; those in the table first."""
     tried, is_best = [], True
     for place in view.measured:
-        if not place.others or place.place.metric == "train_seconds":
+        others = [runs for runs in place.others if _dropout(runs) == _dropout(place.records)]
+        if not others or place.place.metric == "train_seconds":
             continue
-        groups = (place.records, *place.others)
+        groups = (place.records, *others)
         scores = [value.mean for runs in groups if (value := place.validated(runs)) is not None]
         is_best &= len(scores) == len(groups) and scores[0] == max(scores)
-        trials = _join(_trial(place, runs) for runs in groups)
-        tried.append(f"{place.place.row}, {place.place.column}: {trials}")
+        rates = _join(_rate(place, runs) for runs in groups)
+        tried.append(f"{place.place.row}, {place.place.column}: {rates}")
     if not tried:
         return ""
     why = (
@@ -162,13 +165,37 @@ def _trials(view: EntryView) -> str:
     )
 
 
-def _trial(place: PlaceView, runs: Sequence[Record]) -> str:
-    options = runs[0].cell.options
-    rate, dropout = options["learning_rate"], options.get("dropout")
+def _rate(place: PlaceView, runs: Sequence[Record]) -> str:
     score = place.validated(runs)
     valid = "" if score is None else f": {number(score.mean, place)}"
-    words = f"{rate:g}" if dropout is None else f"{rate:g} with dropout {dropout:g}"
-    return f"{words} ({len(runs)}{valid})"
+    return f"{runs[0].cell.options['learning_rate']:g} ({len(runs)}{valid})"
+
+
+def _dropouts(view: EntryView) -> str:
+    """What was measured with another dropout than the table has."""
+    found = [
+        f"{place.place.row}, {place.place.column}, {_dropout(runs) or 0:g}: {_score(place, runs)}"
+        for place in view.measured
+        for runs in place.others
+        if _dropout(runs) != _dropout(place.records) and place.place.metric != "train_seconds"
+    ]
+    if not found:
+        return ""
+    return (
+        "With dropout, of which the paper says nothing (in brackets: seeds, and their mean score "
+        f"on the validation split): {'; '.join(found)}."
+    )
+
+
+def _score(place: PlaceView, runs: Sequence[Record]) -> str:
+    value = replace(place, records=tuple(runs)).value
+    rate = _rate(place, runs)
+    return rate if value is None else f"{spread(value, place)} {rate[rate.index('(') :]}"
+
+
+def _dropout(runs: Sequence[Record]) -> float | None:
+    found: float | None = runs[0].cell.options.get("dropout")
+    return found
 
 
 def _best_at_the_end(view: EntryView) -> str:
