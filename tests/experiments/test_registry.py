@@ -129,6 +129,15 @@ def test_rates_are_compared_that_were_tried_alike() -> None:
     assert best_rates(as_many, "quick") == {("lp", "gin"): cells[1].settings["learning_rate"]}
 
 
+def test_rates_with_dropout_are_not_the_protocols() -> None:
+    cells = [c for c in make_entry("sweep").cells() if (c.task, c.model) == ("lp", "gin")]
+    planned = [(cell, {"valid_accuracy": 0.5 + i / 100}) for i, cell in enumerate(cells[:2])]
+    dropping = [(c.trained_with({"dropout": 0.3}), {"valid_accuracy": 0.9}) for c in cells[2:]]
+    chosen = {("lp", "gin"): cells[1].settings["learning_rate"]}
+    assert best_rates([*dropping, *planned], "quick") == chosen
+    assert best_rates(dropping, "quick") == {}
+
+
 def test_bad_names() -> None:
     with pytest.raises(ValueError, match=r"expected one of table1, .*, got 'table7'"):
         make_entry("table7")

@@ -167,6 +167,7 @@ def test_options_concern_those_that_have_them() -> None:
         ("table1", {"learning_rate": 0.0}, r"expected a learning rate above 0, got 0\.0"),
         ("table1", {"learning_rate": float("nan")}, "learning rate above 0, got nan"),
         ("table1", {"learning_rate": float("inf")}, "learning rate above 0, got inf"),
+        ("sweep", {"dropout": 0.3}, "expected a sweep without dropout"),
         ("table1", {"dropout": 1.0}, r"expected 0 <= dropout < 1, got 1\.0"),
         ("figure-lp", {"dropout": 0.1}, "expected runs that take --dropout, got none"),
         ("sweep", {"learning_rate": 0.1}, "expected a sweep to try its own learning rates"),

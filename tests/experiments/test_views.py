@@ -15,6 +15,7 @@ from dagnn.experiments.paper_values import Value
 from dagnn.experiments.records import Record
 from dagnn.experiments.registry import make_entry
 from dagnn.experiments.views import (
+    EntryView,
     Measured,
     PlaceView,
     standard_errors,
@@ -203,20 +204,36 @@ def test_dropout_is_told_and_stands_in_no_table_of_the_protocol() -> None:
     cell = cell_at("table1", "GG-NN", "tok-15").trained_with({"epochs": 8})
     plain = make_record(cell, {"valid_f1": 0.12, "test_f1": 0.08})
     dropping = cell.trained_with({"dropout": 0.3})
-    scores = {"valid_f1": 0.14, "test_f1": 0.1}
-    dropped = [make_record(dropping, scores, seed=seed) for seed in range(3)]
+    slower = dropping.trained_with({"learning_rate": 5e-4})
+    dropped = [make_record(dropping, {"valid_f1": 0.14, "test_f1": 0.1}, seed=i) for i in range(3)]
+    dropped.append(make_record(slower, {"valid_f1": 0.13, "test_f1": 0.09}))
+
+    def dropout_note(view: EntryView) -> str:
+        (note,) = [note for note in notes(view) if note.startswith("With another dropout")]
+        return note
+
     for order in ([plain, *dropped], [*dropped, plain]):
         view = view_entry("table1", "paper", order)
         place = view.at("GG-NN", "tok-15")
         assert place is not None
         assert place.records == (plain,)
-        (note,) = [note for note in notes(view) if note.startswith("With dropout")]
-        assert note.endswith("GG-NN, tok-15, 0.3: 10.00 ± 0.00 (3: 14.00).")
+        assert dropout_note(view).endswith(
+            "GG-NN, tok-15: 10.00 ± 0.00 dropout 0.3, learning rate 0.001 (3: 14.00); "
+            "GG-NN, tok-15: 9.00 dropout 0.3, learning rate 0.0005 (1: 13.00)."
+        )
         assert not any(note.startswith("Learning rates") for note in notes(view))
+    asked = view_entry("table1", "paper", [plain, dropped[0]], {dropped[0].cell.id})
+    assert dropout_note(asked).endswith("8.00 without, learning rate 0.001 (1: 12.00).")
     alone = place_at("table1", "GG-NN", "tok-15", dropped)
     assert alone.changes == {"epochs": 8, "encoder.dropout": 0.3}
     assert alone.selection is not None
     assert alone.selection.command.endswith("--epochs 8 --dropout 0.3")
+
+
+def test_no_dropout_is_that_of_the_protocol_but_where_a_model_has_its_own() -> None:
+    for row, own in (("GG-NN", True), ("SAGPool", False)):
+        cell = cell_at("table1", row, "tok-15")
+        assert (cell.trained_with({"dropout": 0.0}).dropout == cell.dropout) is own
 
 
 def test_the_code_of_d_vaes_authors_is_not_run_here() -> None:

@@ -99,7 +99,10 @@ def assert_equal(found: Batch, expected: Batch) -> None:
             assert value == wanted, key
     assert found.num_graphs == expected.num_graphs
     for name in ("_slice_dict", "_inc_dict"):
-        assert getattr(found, name, {}).keys() == getattr(expected, name, {}).keys()
+        one, other = (getattr(batch, name, {}) for batch in (found, expected))
+        assert one.keys() == other.keys()
+        for key in one:
+            assert (one[key] is other[key] is None) or one[key].equal(other[key]), key
 
 
 def check(flat: FlatGraphs, indices: Sequence[int], **options: Any) -> None:
@@ -268,6 +271,29 @@ def test_loaders(prefetch: int, padded: bool) -> None:
             assert_equal(batch, expected)
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
+def test_what_is_freed_early_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader that is left while its stream is behind: memory that comes after it stays whole."""
+    flat = FlatGraphs.from_data_list([path_graph(n % 50 + 2) for n in range(400)])
+    cut = FlatGraphs.batch_and_buffers
+
+    def late(self: FlatGraphs, *given: Any) -> Any:
+        torch.cuda._sleep(200_000_000)
+        return cut(self, *given)
+
+    flat.to("cuda").batch(range(200), schedule=True)  # compiled
+    torch.cuda.synchronize()
+    monkeypatch.setattr(FlatGraphs, "batch_and_buffers", late)
+    for _ in range(3):
+        batches = iter(FlatLoader(flat.to("cuda"), 200, prefetch=2))
+        next(batches)
+        del batches
+        taken = [torch.full((n,), 2**30, device="cuda") for n in (10_000, 100_000, 1_000_000)]
+        torch.cuda.synchronize()
+        assert all(bool((values == 2**30).all()) for values in taken)
+
+
 @outside
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_batch_takes_few_operations(padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,8 +332,9 @@ def test_the_compiler_takes_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 @pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
 def test_where_sweeps_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     flat = FlatGraphs.from_data_list([path_graph(3), NODE])
-    assert flat._tables.sweeps is None
+    assert not flat.stores_schedules
     moved = flat.to("cuda")
+    assert moved.stores_schedules
     assert moved._tables.sweeps is not None
     assert moved._tables.sweeps.device == DEVICE
     assert moved.to("cuda")._tables.sweeps is moved._tables.sweeps

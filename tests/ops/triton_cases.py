@@ -224,7 +224,8 @@ def check(model: DAGNN, data: Data, precision: str = "fp32", **options: Any) -> 
     """States and every gradient against float64, with all buffers poisoned.
 
     Some gradients are sums that cancel until little but rounding is left, in whichever order they
-    are added: where the reference in float32 comes near the bar, twice its error is allowed.
+    are added: where the reference in float32 comes near the bar, twice its error is allowed, up to
+    twice the bar.
     """
     device = next(model.parameters()).device.type
     with products_in(precision, device), poisoned_buffers():
@@ -237,7 +238,8 @@ def check(model: DAGNN, data: Data, precision: str = "fp32", **options: Any) -> 
         plain.backend = "reference"
         with products_in("fp32", device):
             limits = errors(run(plain, data, **options), expected)
-        bars = {name: max(bar, 2 * limits[name]) for name, bar in bars.items()}
+        cancelling = {name: min(2 * limits[name], 2 * bars[name]) for name in found.gradients}
+        bars |= {name: max(bars[name], limit) for name, limit in cancelling.items()}
     # Not below the bar: so NaN fails too.
     failed = {name: (e, bars[name]) for name, e in measured.items() if not e < bars[name]}
     assert not failed, f"expected errors below bars of {precision}, got (error, bar): {failed}"

@@ -99,7 +99,11 @@ Channels = Annotated[
 Layers = Annotated[int | None, typer.Option(min=1, help="Layers.", show_default=False)]
 Dropout = Annotated[
     float | None,
-    typer.Option(help="Of node features and graph vectors, while training.", show_default=False),
+    typer.Option(
+        help="Of node features and graph vectors, while training. By default none; it replaces "
+        "the 0.5 of sagpool and asap.",
+        show_default=False,
+    ),
 ]
 
 SPELLINGS = {"d-vae": "dvae"}  # as among the autoencoders

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dagnn.tasks.code_encoders import DYNAMIC
+
 __all__ = ["KINDS", "Cell"]
 
 KINDS = ("code", "baseline", "lengths", "autoencoder", "search")
@@ -94,6 +96,14 @@ class Cell:
     def model(self) -> str | None:
         encoder = self.settings.get("encoder", self.settings)
         return encoder.get("model")
+
+    @property
+    def dropout(self) -> float | None:
+        """That of a model of code, if it is another than its own: none, but for SAGPool and
+        ASAP, of which 0 is another."""
+        encoder = self.settings.get("encoder", {})
+        dropout: float | None = encoder.get("dropout")
+        return dropout or (0.0 if dropout == 0 and encoder["model"] in DYNAMIC else None)
 
     @property
     def name(self) -> str:

@@ -340,7 +340,8 @@ def _best_rate(
     planned = wanted.trained_with({"learning_rate": None})
     ways: dict[Cell, dict[float, float]] = {}  # keys lack their learning rate
     for cell, metrics in runs:
-        if metric in metrics and cell.same_model(wanted) and not cell.is_timing:
+        same_dropout = cell.dropout == wanted.dropout
+        if metric in metrics and cell.same_model(wanted) and same_dropout and not cell.is_timing:
             way = cell.trained_with({"learning_rate": None})
             ways.setdefault(way, {})[cell.settings["learning_rate"]] = metrics[metric]
     if not ways:

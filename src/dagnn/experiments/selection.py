@@ -59,6 +59,11 @@ class Selection:
         dropout = self.options.get("dropout")
         if dropout is not None and not 0 <= dropout < 1:
             raise ValueError(f"expected 0 <= dropout < 1, got {dropout}")
+        if dropout is not None and self.name == "sweep":
+            raise ValueError(
+                f"expected a sweep without dropout, for the rates of the paper's protocol, got "
+                f"{dropout}; give runs a --learning-rate"
+            )
         rate = self.options.get("learning_rate")
         if rate is not None and not 0 < rate < math.inf:
             raise ValueError(f"expected a learning rate above 0, got {rate}")

@@ -247,7 +247,7 @@ def _records_at(
         is_first = any(record.cell.id in first for record in group)
         as_planned = cell.config == place.cell.config
         same_batches = not (is_time and "batch_size" in place.cell.differences(cell))
-        same_dropout = cell.options.get("dropout") == place.cell.options.get("dropout")
+        same_dropout = cell.dropout == place.cell.dropout
         latest = max(str(record.content.get("finished")) for record in group)
         valid = _validated(group, place)
         score = -math.inf if valid is None else valid.mean
@@ -258,8 +258,8 @@ def _records_at(
     data: Any = None
     for group in sorted(groups.values(), key=merit, reverse=True):
         data = data or group[0].content["data"]
-        options = group[0].cell.options
-        trial = options.get("learning_rate"), options.get("dropout")
+        cell = group[0].cell
+        trial = cell.options.get("learning_rate"), cell.dropout
         if group[0].content["data"] == data:
             by_trial.setdefault(trial, tuple(sorted(group, key=lambda record: record.cell.seed)))
     return list(by_trial.values())

@@ -144,7 +144,7 @@ def _rates(view: EntryView) -> str:
     """The learning rates that were tried, where there are several; those in the table first."""
     tried, is_best = [], True
     for place in view.measured:
-        others = [runs for runs in place.others if _dropout(runs) == _dropout(place.records)]
+        others = [runs for runs in place.others if _same_dropout(runs, place.records)]
         if not others or place.place.metric == "train_seconds":
             continue
         groups = (place.records, *others)
@@ -166,36 +166,42 @@ def _rates(view: EntryView) -> str:
 
 
 def _rate(place: PlaceView, runs: Sequence[Record]) -> str:
+    return f"{runs[0].cell.options['learning_rate']:g} ({_seeds(place, runs)})"
+
+
+def _seeds(place: PlaceView, runs: Sequence[Record]) -> str:
     score = place.validated(runs)
-    valid = "" if score is None else f": {number(score.mean, place)}"
-    return f"{runs[0].cell.options['learning_rate']:g} ({len(runs)}{valid})"
+    return f"{len(runs)}" if score is None else f"{len(runs)}: {number(score.mean, place)}"
 
 
 def _dropouts(view: EntryView) -> str:
     """What was measured with another dropout than the table has."""
     found = [
-        f"{place.place.row}, {place.place.column}, {_dropout(runs) or 0:g}: {_score(place, runs)}"
+        f"{place.place.row}, {place.place.column}: {_with_dropout(place, runs)}"
         for place in view.measured
         for runs in place.others
-        if _dropout(runs) != _dropout(place.records) and place.place.metric != "train_seconds"
+        if not _same_dropout(runs, place.records) and place.place.metric != "train_seconds"
     ]
     if not found:
         return ""
     return (
-        "With dropout, of which the paper says nothing (in brackets: seeds, and their mean score "
-        f"on the validation split): {'; '.join(found)}."
+        "With another dropout than in the table, where by the paper's protocol is none (in "
+        "brackets: seeds, and their mean score on the validation split): "
+        f"{'; '.join(found)}."
     )
 
 
-def _score(place: PlaceView, runs: Sequence[Record]) -> str:
+def _with_dropout(place: PlaceView, runs: Sequence[Record]) -> str:
     value = replace(place, records=tuple(runs)).value
-    rate = _rate(place, runs)
-    return rate if value is None else f"{spread(value, place)} {rate[rate.index('(') :]}"
+    score = "" if value is None else f"{spread(value, place)} "
+    cell = runs[0].cell
+    dropout = "without" if cell.dropout is None else f"dropout {cell.dropout:g}"
+    rate = cell.options["learning_rate"]
+    return f"{score}{dropout}, learning rate {rate:g} ({_seeds(place, runs)})"
 
 
-def _dropout(runs: Sequence[Record]) -> float | None:
-    found: float | None = runs[0].cell.options.get("dropout")
-    return found
+def _same_dropout(runs: Sequence[Record], others: Sequence[Record]) -> bool:
+    return runs[0].cell.dropout == others[0].cell.dropout
 
 
 def _best_at_the_end(view: EntryView) -> str:

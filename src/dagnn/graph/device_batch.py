@@ -2,7 +2,8 @@
 
 The host knows all sizes from tables of its own. It sends a plan, a few numbers for each graph, and
 starts two kernels, one without a schedule; see :mod:`dagnn.graph.merge_kernels`. So its time hardly
-depends on how large the graphs are, and nothing waits for the accelerator. Imported only where a
+depends on how large the graphs are (but for ragged attributes and those of indices, whose rows the
+host counts), and nothing waits for the accelerator. Imported only where a
 batch is merged, since it needs Triton.
 """
 

@@ -139,6 +139,12 @@ class FlatGraphs:
         """Where the attributes are."""
         return self._tables.device
 
+    @property
+    def stores_schedules(self) -> bool:
+        """Whether every graph's own schedule is stored on the device, which then makes whole
+        batches; see :meth:`to`."""
+        return self._tables.sweeps is not None
+
     def keys(self) -> list[str]:
         """The names of the attributes, without those of the structure."""
         return list(self._tables.columns)
@@ -223,8 +229,8 @@ class FlatGraphs:
         On a GPU, where Triton is installed, every graph's own schedule is made and stored beside
         them (40 bytes per node and 24 per edge, and 12 per level in each direction), so that the
         GPU makes whole batches. Where that would take more than half of its free memory, the
-        structure of batches is still made on the CPU and copied, which takes longer. See
-        :mod:`dagnn.graph.flat_batch`.
+        structure of batches is still made on the CPU and copied, which takes longer;
+        :attr:`stores_schedules` tells. See :mod:`dagnn.graph.flat_batch`.
         """
         device = _indexed(torch.device(device))
         columns = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -167,12 +167,19 @@ class FlatLoader:
             with torch.cuda.stream(stream):
                 return *self._make(chunk), stream.record_event()
 
-        for batch, buffers, ready in _ahead(make, chunks, self.prefetch):
-            current = torch.cuda.current_stream(self.device)
-            current.wait_event(ready)
-            for buffer in buffers:
-                buffer.record_stream(current)  # its memory is not reused before this stream is done
-            yield batch
+        made = _ahead(make, chunks, self.prefetch)
+        try:
+            for batch, buffers, ready in made:
+                current = torch.cuda.current_stream(self.device)
+                current.wait_event(ready)
+                for buffer in buffers:
+                    buffer.record_stream(current)  # not reused before this stream is done with it
+                yield batch
+        finally:
+            made.close()  # with its thread
+            # Batches that nobody took may still be in the making. What they are made of must not
+            # be freed and written to before: numbers that are stored say where is written.
+            torch.cuda.current_stream(self.device).wait_stream(stream)
 
     def __repr__(self) -> str:
         return (
@@ -181,7 +188,9 @@ class FlatLoader:
         )
 
 
-def _ahead(make: Callable[[Item], Made], items: list[Item], depth: int) -> Iterator[Made]:
+def _ahead(
+    make: Callable[[Item], Made], items: list[Item], depth: int
+) -> Generator[Made, None, None]:
     """What :obj:`make` makes of the items, in order, made by a thread up to :obj:`depth` ahead."""
     made: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
     stopped = threading.Event()

@@ -15,7 +15,7 @@ import triton.language as tl
 
 __all__ = ["place_levels", "write_batch"]
 
-# Columns of the plan, a row for each graph of the batch; see device_batch.Plan.
+# Columns of the plan, a row for each graph of the batch; see compiled.plan.
 FIRST_NODE = tl.constexpr(0)
 FIRST_EDGE = tl.constexpr(1)
 FIRST_SINK = tl.constexpr(2)  # in both directions
@@ -148,7 +148,7 @@ def _write_nodes(
     batch = out + stride
     tl.store(batch + item, i, mask=inside)
     tl.store(batch + n64 + item, stored_at, mask=inside)
-    # The parts of the output, in the order of device_batch._sizes.
+    # The parts of the output, in the order in which device_batch.merge cuts it.
     level_out = batch + 2 * n64 + e64
     order_out = level_out + 2 * n64
     rank_out = order_out + 2 * n64
@@ -288,6 +288,7 @@ def _write_ends(
     tl.store(out + item, start, mask=is_start)
     if SCHEDULE:
         n64 = nodes.to(tl.int64)
+        # Behind 8 numbers of each node (batch, row, level, order, rank) and 11 of each edge.
         pred_ptr_out = out + stride + 8 * n64 + 11 * edges.to(tl.int64)
         # After each of both directions of pred_ptr, then of succ_ptr.
         ends = pred_ptr_out + n64 + item * (n64 + 1)

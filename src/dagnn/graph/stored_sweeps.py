@@ -3,8 +3,8 @@
 A batch's schedule is that of its graphs, merged: on every level stand the nodes of its first graph,
 then those of its second one. So a node's position in the batch is its position in its own graph,
 plus a shift that all nodes of this graph and this level share; slots of edges are shifted likewise.
-What is stored here is all of a graph that does not depend on its company: 40 bytes per node and 24
-per edge. :mod:`dagnn.graph.device_batch` makes batches of it.
+What is stored here is all of a graph that does not depend on its company: 40 bytes per node, 24
+per edge, and 12 per level in each direction. :mod:`dagnn.graph.device_batch` makes batches of it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["StoredSweeps", "can_be_merged", "is_mergeable", "make_sweeps", "ther
 NODE_ROWS, EDGE_ROWS, LEVEL_ROWS = 5, 6, 3
 SHARE_OF_MEMORY = 2  # at most one part in so many of an accelerator's free memory
 # Numbers are added up for each level of each graph of a batch. Where a deep graph meets many flat
-# ones, most of them are zero, and all of them take more room and time than the batch: with more
-# than so many for each node and edge, the host makes its structure.
-LARGEST_TABLE = 32
+# ones, most of them are zero. With more than so many for each node and edge (six times 4 bytes,
+# where a batch has some 90), they take more room than the batch, whose structure the host makes.
+LARGEST_TABLE = 4
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,10 @@ def there_is_room(num_nodes: int, num_edges: int, depths: np.ndarray, device: to
     if device.type != "cuda":
         return True
     numbers = 2 * NODE_ROWS * num_nodes + EDGE_ROWS * num_edges + LEVEL_ROWS * (depths + 1).sum()
-    return bool(SHARE_OF_MEMORY * 4 * numbers <= torch.cuda.mem_get_info(device)[0])
+    # What PyTorch keeps for later is free, too.
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    free = torch.cuda.mem_get_info(device)[0] + kept
+    return bool(SHARE_OF_MEMORY * 4 * numbers <= free)
 
 
 def is_mergeable(room: Room, num_graphs: int, schedule: bool) -> bool:
@@ -187,7 +190,7 @@ def _sweep(
             i = 0
             for p in range(nodes):
                 v = order[p]
-                if p == bounds[0, i]:
+                if i < depth and p == bounds[0, i]:
                     bounds[1, i], bounds[2, i] = slot, place
                     i += 1
                 next_slot[p], next_place[p] = slot, place

@@ -325,8 +325,8 @@ def _sample(graphs: FlatGraphs, limit: int | None, seed: int) -> FlatGraphs:
 
 
 def _resident(graphs: FlatGraphs, device: torch.device) -> FlatGraphs:
-    """The graphs with their attributes on the device, if they take no more than half of what is
-    free there."""
+    """The graphs with their attributes on the device, if these take no more than half of what is
+    free there; their schedules may then take half of the rest."""
     if device.type != "cuda":
         return graphs
     size = sum(graphs.column(name).nbytes for name in graphs.keys())  # noqa: SIM118

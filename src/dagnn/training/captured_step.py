@@ -34,7 +34,8 @@ class CapturedStep:
 
     The optimizer is made capturable, and its learning rate becomes a tensor on the device, so
     that a change reaches the captured steps; a schedule may change or replace it between steps.
-    All else about it is recorded, and changes are refused.
+    All else about it is recorded, and changes are refused. What recording a step draws from the
+    device's generator is given back.
 
     Args:
         changed: All that the step changes beside the optimizer's state, on a CUDA device: what
@@ -120,9 +121,18 @@ class CapturedStep:
     def _capture(
         self, inputs: Sequence[Tensor], step: Callable[[list[Tensor]], Tensor]
     ) -> _Captured:
-        kept = [tensor.clone() for tensor in inputs]
         device = self._changed[0].device
-        before, generator = self._snapshot(), torch.cuda.get_rng_state(device)
+        generator = torch.cuda.get_rng_state(device)
+        try:
+            return self._record([tensor.clone() for tensor in inputs], step, device)
+        finally:
+            # The first step of a size draws what it would draw if it had been recorded before.
+            torch.cuda.set_rng_state(generator, device)
+
+    def _record(
+        self, kept: list[Tensor], step: Callable[[list[Tensor]], Tensor], device: torch.device
+    ) -> _Captured:
+        before = self._snapshot()
         self._stream.wait_stream(torch.cuda.current_stream(device))
         try:
             with torch.cuda.stream(self._stream):
@@ -139,8 +149,6 @@ class CapturedStep:
             graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         ):
             loss = step(kept)
-        # What the first step of a size draws is what it would draw if it had been recorded before.
-        torch.cuda.set_rng_state(generator, device)
         self._recorded = self._fixed()
         return _Captured(graph, kept, loss)
 
