@@ -185,19 +185,18 @@ def _dropouts(view: EntryView) -> str:
     if not found:
         return ""
     return (
-        "With another dropout than in the table, where by the paper's protocol is none (in "
-        "brackets: seeds, and their mean score on the validation split): "
-        f"{'; '.join(found)}."
+        "With another dropout than in the table (the paper's protocol has none; in brackets: "
+        f"seeds, and their mean score on the validation split): {'; '.join(found)}."
     )
 
 
 def _with_dropout(place: PlaceView, runs: Sequence[Record]) -> str:
     value = replace(place, records=tuple(runs)).value
-    score = "" if value is None else f"{spread(value, place)} "
+    score = "–" if value is None else spread(value, place)
     cell = runs[0].cell
-    dropout = "without" if cell.dropout is None else f"dropout {cell.dropout:g}"
+    dropout = "without" if cell.dropout is None else f"with {cell.dropout:g}"
     rate = cell.options["learning_rate"]
-    return f"{score}{dropout}, learning rate {rate:g} ({_seeds(place, runs)})"
+    return f"{score} {dropout} at learning rate {rate:g} ({_seeds(place, runs)})"
 
 
 def _same_dropout(runs: Sequence[Record], others: Sequence[Record]) -> bool:
