@@ -217,13 +217,16 @@ def test_dropout_is_told_and_stands_in_no_table_of_the_protocol() -> None:
         place = view.at("GG-NN", "tok-15")
         assert place is not None
         assert place.records == (plain,)
-        assert dropout_note(view).endswith(
-            "GG-NN, tok-15: 10.00 ± 0.00 with 0.3 at learning rate 0.001 (3: 14.00); "
-            "GG-NN, tok-15: 9.00 with 0.3 at learning rate 0.0005 (1: 13.00)."
-        )
+        _, *told = dropout_note(view).split("GG-NN, tok-15: ")
+        assert told == [
+            "10.00 ± 0.00 with 0.3 at learning rate 0.001 (3: 14.00; there 1: 12.00); ",
+            "9.00 with 0.3 at learning rate 0.0005 (1: 13.00; there 1: 12.00).",
+        ]
         assert not any(note.startswith("Learning rates") for note in notes(view))
     asked = view_entry("table1", "paper", [plain, dropped[0]], {dropped[0].cell.id})
-    assert dropout_note(asked).endswith("8.00 without at learning rate 0.001 (1: 12.00).")
+    assert dropout_note(asked).endswith(
+        "8.00 without at learning rate 0.001 (1: 12.00; there 1: 14.00)."
+    )
     alone = place_at("table1", "GG-NN", "tok-15", dropped)
     assert alone.changes == {"epochs": 8, "encoder.dropout": 0.3}
     assert alone.selection is not None

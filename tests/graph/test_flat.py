@@ -455,6 +455,14 @@ def test_bad_tensors(changed: dict[str, Any], error: type[Exception], match: str
         FlatGraphs(**{**good, **changed})
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there() -> None:
+    flat = FlatGraphs.from_data_list([path_graph(2)])
+    for ask in (flat.to, lambda device: flat.batch([0], device=device)):
+        with pytest.raises(ValueError, match="got 'cuda:1', but torch finds no CUDA device"):
+            ask("cuda:1")
+
+
 def test_bad_indices() -> None:
     flat = FlatGraphs.from_data_list([path_graph(2), path_graph(3)])
     for indices, got in (

@@ -88,7 +88,8 @@ def reproduce(
         float | None,
         typer.Option(
             show_default=False, rich_help_panel=TRAINING,
-            help="Of models of code: of node features and graph vectors, while training.",
+            help="Of models of code: of node features and graph vectors, while training, in place "
+            "of the 0.5 of SAGPool and ASAP, and of none otherwise.",
         ),
     ] = None,
     device: DeviceOption = Device.auto,

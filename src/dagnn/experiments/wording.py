@@ -185,8 +185,9 @@ def _dropouts(view: EntryView) -> str:
     if not found:
         return ""
     return (
-        "With another dropout than in the table (the paper's protocol has none; in brackets: "
-        f"seeds, and their mean score on the validation split): {'; '.join(found)}."
+        "With another dropout than in the table, whichever is better, since the paper's protocol "
+        "has none (in brackets: seeds, and their mean score on the validation split; and those of "
+        f"the runs in the table): {'; '.join(found)}."
     )
 
 
@@ -196,7 +197,8 @@ def _with_dropout(place: PlaceView, runs: Sequence[Record]) -> str:
     cell = runs[0].cell
     dropout = "without" if cell.dropout is None else f"with {cell.dropout:g}"
     rate = cell.options["learning_rate"]
-    return f"{score} {dropout} at learning rate {rate:g} ({_seeds(place, runs)})"
+    mine = _seeds(place, place.records)
+    return f"{score} {dropout} at learning rate {rate:g} ({_seeds(place, runs)}; there {mine})"
 
 
 def _same_dropout(runs: Sequence[Record], others: Sequence[Record]) -> bool:

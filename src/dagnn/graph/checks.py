@@ -13,6 +13,7 @@ from torch import Tensor
 __all__ = [
     "check_batch",
     "check_batch_values",
+    "check_device",
     "check_edge_form",
     "check_edge_index",
     "check_edge_values",
@@ -61,6 +62,14 @@ def infer_num_nodes(edge_index: Tensor, num_nodes: int | None) -> int:
     if num_nodes is not None:
         return num_nodes
     return max(int(edge_index.max()) + 1, 0) if edge_index.numel() else 0
+
+
+def check_device(device: torch.device) -> None:
+    """That a CUDA device is one that torch can use."""
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"expected a device that is there, got {str(device)!r}, but torch finds no CUDA device"
+        )
 
 
 def check_levels(levels: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from dagnn.graph import compiled
+from dagnn.graph.checks import check_device
 from dagnn.graph.flat_batch import Tables, cut_batch
 from dagnn.graph.flat_build import columns_of, make_tables
 from dagnn.graph.flat_file import read_tensors, write_tensors
@@ -361,6 +362,7 @@ def _shown(indices: object) -> str:
 
 
 def _indexed(device: torch.device) -> torch.device:
+    check_device(device)
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return device

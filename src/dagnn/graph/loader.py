@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch_geometric.data import Batch
 
+from dagnn.graph.checks import check_device
 from dagnn.graph.flat import FlatGraphs
 from dagnn.graph.sampler import GraphBatchSampler
 
@@ -76,7 +77,8 @@ class FlatLoader:
                 "FlatGraphs.from_data_list(graphs)"
             )
         if (batch_size is None) == (batch_sampler is None):
-            raise ValueError("expected either batch_size or batch_sampler")
+            given = "neither" if batch_size is None else "both"
+            raise ValueError(f"expected either batch_size or batch_sampler, got {given}")
         if batch_sampler is not None and (shuffle or drop_last or seed):
             raise ValueError(
                 "expected shuffle, drop_last and seed as arguments of the batch_sampler, got them "
@@ -89,11 +91,7 @@ class FlatLoader:
         self.flat = flat
         self.batch_sampler = batch_sampler
         self.device = flat.device if device is None else torch.device(device)
-        if self.device.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(
-                f"expected a device that is there, got {str(self.device)!r}, but torch finds no "
-                "CUDA device"
-            )
+        check_device(self.device)
         self.schedule = schedule
         self.padded = padded
         if prefetch is None:
