@@ -1,7 +1,7 @@
 """A batch merged on an accelerator, from the sweeps of its graphs that are stored there.
 
 The host knows all sizes from tables of its own. It sends a plan, a few numbers for each graph, and
-starts two kernels, one without a schedule; see :mod:`dagnn.graph.merge_kernels`. So its time hardly
+starts two kernels, one without a schedule; see :mod:`dagnn.kernels.merging`. So its time hardly
 depends on how large the graphs are (but for ragged attributes and those of indices, whose rows the
 host counts), and nothing waits for the accelerator. Imported only where a
 batch is merged, since it needs Triton.
@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from dagnn.graph import compiled
-from dagnn.graph.merge_kernels import place_levels, write_batch
 from dagnn.graph.padding import Room
 from dagnn.graph.stored_sweeps import StoredSweeps
 from dagnn.kernels.call import call, ceil_div
+from dagnn.kernels.merging import place_levels, write_batch
 
 __all__ = ["Merged", "merge"]
 
