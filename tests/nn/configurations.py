@@ -1,5 +1,6 @@
 """Every combination of aggregator and cell, and graphs to run them on."""
 
+import copy
 from typing import Any
 
 import torch
@@ -68,6 +69,22 @@ def make_graph(edges: list[tuple[int, int]], num_nodes: int) -> Data:
         edge_type=torch.tensor(types, dtype=torch.long),
         edge_attr=torch.randn(len(edges), EDGE_CHANNELS, dtype=torch.float64),
     )
+
+
+def relabel(data: Data) -> tuple[Data, Tensor, Tensor]:
+    """The same graph with nodes and edges in another order, and the new names of both."""
+    name, edge_name = torch.randperm(data.num_nodes), torch.randperm(data.num_edges)
+    order, edge_order = name.argsort(), edge_name.argsort()
+    other = copy.copy(data)
+    other.edge_index = name[data.edge_index][:, edge_order]
+    for key, value in data:
+        if key == "edge_index":
+            continue
+        if data.is_node_attr(key):
+            other[key] = value.detach()[order]
+        elif data.is_edge_attr(key):
+            other[key] = value.detach()[edge_order]
+    return other, name, edge_name
 
 
 # Nodes out of order, edges that skip levels, two targets, two sources and an isolated node.

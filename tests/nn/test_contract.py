@@ -69,7 +69,9 @@ def test_without_predecessors_the_message_is_exactly_zero(aggregator: str, cell:
     state = (zero, x.new_zeros(1, HIDDEN)) if cell == "lstm" else zero
     alone = layer.cell(data.x[2:], state)
     alone = alone[0] if cell == "lstm" else alone
-    assert torch.equal(model.embed_nodes(data).forward[1][2:], alone)
+    # Some CPUs add up a product of one row in another order than a product of three.
+    state = model.embed_nodes(data).forward[1][2:]
+    torch.testing.assert_close(state, alone, rtol=1e-12, atol=1e-14)
 
 
 @every_combination

@@ -10,23 +10,19 @@ from torch_geometric.data import Data
 
 from dagnn import DAGNN
 from tests.graph.strategies import dags
-from tests.nn.configurations import COMBINATIONS, READOUTS, gradients, kite, make_graph, make_model
-
-
-def relabel(data: Data) -> tuple[Data, torch.Tensor]:
-    """The same graph with nodes and edges in another order, and the new name of each node."""
-    name = torch.randperm(data.num_nodes)
-    edge = torch.randperm(data.num_edges)
-    return Data(
-        x=torch.empty_like(data.x).index_copy(0, name, data.x.detach()),
-        edge_index=name[data.edge_index][:, edge],
-        edge_type=data.edge_type[edge],
-        edge_attr=data.edge_attr[edge],
-    ), name
+from tests.nn.configurations import (
+    COMBINATIONS,
+    READOUTS,
+    gradients,
+    kite,
+    make_graph,
+    make_model,
+    relabel,
+)
 
 
 def check_invariance(model: DAGNN, data: Data) -> None:
-    other, name = relabel(data)
+    other, name, _ = relabel(data)
     data.x.requires_grad_()
     other.x.requires_grad_()
     out, other_out = model(data), model(other)
