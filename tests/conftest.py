@@ -1,5 +1,6 @@
 """Makes every test reproducible: fixed seeds, and hypothesis without chance."""
 
+import os
 import random
 import signal
 
@@ -36,6 +37,13 @@ register_random(torch_random)
 
 settings.register_profile("dagnn", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("dagnn")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_inductor_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Inductor's own does not tell CPUs apart: what was generated on one with wider vectors reads
+    and writes beyond its tensors on another."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("inductor"))
 
 
 @pytest.fixture(autouse=True)
