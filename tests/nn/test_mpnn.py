@@ -17,7 +17,7 @@ from torch_geometric.nn import (
 )
 from torch_geometric.utils import degree, scatter, to_undirected
 
-from dagnn.nn.mpnn import GGNN, MPNN, PoolingMPNN
+from dagnn.nn.mpnn import GGNN, MPNN, BagOfNodes, PoolingMPNN
 from dagnn.nn.mpnn_convs import GATLayer, GCNLayer, GINLayer, TwoWayEdges, make_conv
 
 C = 8
@@ -140,6 +140,13 @@ def test_ggnn() -> None:
     rows = model.gate(joined).sigmoid() * model.map(joined).tanh()
     expected = torch.stack([rows[:4].sum(0), rows[4:].sum(0)])
     assert torch.allclose(model(x, EDGES, TYPES, BATCH, G), expected, atol=1e-5)
+
+
+def test_a_bag_of_nodes_sees_no_edges() -> None:
+    model, x = BagOfNodes(C), torch.randn(N, C)
+    rows = [model.gate(x[v]).sigmoid() * model.map(x[v]).tanh() for v in range(N)]
+    expected = torch.stack([sum(rows[:4], torch.zeros(C)), sum(rows[4:], torch.zeros(C))])
+    assert torch.allclose(model(x, EDGES, TYPES, BATCH, G), expected, atol=1e-6)
 
 
 def test_mean_over_the_nodes() -> None:

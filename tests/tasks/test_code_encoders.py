@@ -151,6 +151,7 @@ def expected_parameters(model: str) -> int:
         "sagpool": 5 * conv + 2 * (2 * H + 1 + 1) + 5 * H * H + H,
         # per pooling a linear layer, a score of pairs, a convolution of three parts, and a scale
         "asap": 3 * conv + (linear + 2 * H + 1 + (3 * H + 2) + 1) + 3 * H * H + H,
+        "bag": 2 * linear,
     }
     return counts[model]
 
@@ -223,6 +224,8 @@ def test_ablations_reach_the_model(options: dict[str, Any]) -> None:
         ({"model": "dvae", "pool": "all"}, "expected pool with the model dagnn"),
         ({"channels": 0}, "channels >= 1"),
         ({"layers": 0}, "layers >= 1"),
+        ({"model": "bag", "layers": 1}, "expected no layers with the model bag, got 1"),
+        ({"model": "bag", "layers": -1}, "expected no layers with the model bag, got -1"),
     ],
 )
 def test_bad_configs(options: dict[str, Any], message: str) -> None:

@@ -31,7 +31,8 @@ __all__: list[str] = []  # commands are found in the application
 Model = Annotated[
     str,
     typer.Option(
-        help="dagnn, dvae, gcn, gin, gcn-vn, gin-vn, gat, ggnn, sagpool or asap.",
+        help="dagnn, dvae, gcn, gin, gcn-vn, gin-vn, gat, ggnn, sagpool, asap, or bag, which "
+        "sees no edges.",
     ),
 ]
 Data = Annotated[

@@ -8,7 +8,7 @@ from typing import Any
 
 from dagnn.experiments.paper_values import COLUMNS, TABLES, Value
 from dagnn.experiments.records import SPARSE, Record
-from dagnn.experiments.registry import AS_PUBLISHED, ORIGINAL
+from dagnn.experiments.registry import AS_PUBLISHED, BAG, ORIGINAL
 from dagnn.experiments.selection import Selection
 from dagnn.experiments.views import EntryView, Measured, PlaceView
 
@@ -90,6 +90,11 @@ def notes(view: EntryView) -> list[str]:
         found.append(
             "The paper's TOK is on the first release of OGB's code graphs, in which the name often "
             "stood; here it is masked, so that F1 is lower for all models."
+        )
+    if any(place.place.row == BAG for place in view.measured):
+        found.append(
+            f"{BAG}: a model that sees no edges, but the nodes' types, attributes and depths. What "
+            "others have beyond it, they owe to the graph. The paper has none."
         )
     if any(place.place.row == AS_PUBLISHED for place in view.places):
         found.append(

@@ -1,4 +1,5 @@
-r"""Message-passing networks over the edges of a DAG and their inverses: the paper's baselines.
+r"""Message-passing networks over the edges of a DAG and their inverses: the paper's baselines, and
+a bag of nodes.
 
 They follow the recipe of the `Open Graph Benchmark <https://arxiv.org/abs/2005.00687>`_: inverse
 edges are added, an edge's type and direction are two bits of edge features, layers are followed by
@@ -23,7 +24,7 @@ from dagnn.nn.mpnn_convs import (
     without_autocast,
 )
 
-__all__ = ["GGNN", "MPNN", "PoolingMPNN"]
+__all__ = ["GGNN", "MPNN", "BagOfNodes", "PoolingMPNN"]
 
 
 class MPNN(nn.Module):
@@ -156,9 +157,37 @@ class GGNN(nn.Module):
             message = summand(sent).view(-1, self.out_channels).index_select(0, sender)
             h = self.cell(sum_messages(message, edges.target, h.size(0)).to(sent.dtype), h)
         joined = torch.cat([h, x], dim=-1)
-        gated = self.gate(joined).sigmoid() * self.map(joined).tanh()
-        out: Tensor = global_add_pool(summand(gated), batch, batch_size)
-        return out.to(gated.dtype)
+        return _gated_sum(self.gate(joined), self.map(joined), batch, batch_size)
+
+
+class BagOfNodes(nn.Module):
+    r"""No messages at all: the readout of :class:`GGNN`, over the nodes as they are. What other
+    models have beyond it, they owe to the edges.
+
+    .. math::
+        h_{\mathcal{G}} = \sum_v \sigma(f[x_v]) \odot \tanh(g[x_v])
+
+    Args:
+        channels: Width :math:`C`.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.out_channels = channels
+        self.gate = nn.Linear(channels, channels)
+        self.map = nn.Linear(channels, channels)
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_type: Tensor, batch: Tensor, batch_size: int
+    ) -> Tensor:
+        """One vector per graph; edges are not looked at. ``[G, C]``"""
+        return _gated_sum(self.gate(x), self.map(x), batch, batch_size)
+
+
+def _gated_sum(gate: Tensor, value: Tensor, batch: Tensor, batch_size: int) -> Tensor:
+    gated = gate.sigmoid() * value.tanh()
+    out: Tensor = global_add_pool(summand(gated), batch, batch_size)
+    return out.to(gated.dtype)
 
 
 class PoolingMPNN(nn.Module):

@@ -1,4 +1,4 @@
-"""From a batch of code graphs to one vector per function, by any of ten models."""
+"""From a batch of code graphs to one vector per function, by any of eleven models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch_geometric.data import Batch
 from dagnn.graph.padding import has_filler
 from dagnn.nn.dagnn import DAGNN
 from dagnn.nn.lookup import Lookup
-from dagnn.nn.mpnn import GGNN, MPNN, PoolingMPNN
+from dagnn.nn.mpnn import GGNN, MPNN, BagOfNodes, PoolingMPNN
 
 __all__ = [
     "DAG_OPTIONS",
@@ -26,7 +26,7 @@ __all__ = [
     "model_options",
 ]
 
-# The number of layers of each model in the paper.
+# The number of layers of each model in the paper, which has no bag of nodes.
 MODELS = {
     "dagnn": 2,
     "dvae": 1,
@@ -38,6 +38,7 @@ MODELS = {
     "ggnn": 5,
     "sagpool": 5,
     "asap": 3,
+    "bag": 0,
 }
 RECURRENT = ("dagnn", "dvae")  # they walk along the DAG
 DYNAMIC = ("sagpool", "asap")  # which nodes and edges they drop depends on what they learn
@@ -85,10 +86,12 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise ValueError(f"expected a model of {', '.join(MODELS)}, got {self.model!r}")
-        for name in ("channels", "layers"):
+        if self.model == "bag" and self.layers:
+            raise ValueError(f"expected no layers with the model bag, got {self.layers}")
+        for name, least in (("channels", 1), ("layers", min(1, MODELS[self.model]))):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"expected {name} >= 1, got {value}")
+            if value is not None and value < least:
+                raise ValueError(f"expected {name} >= {least}, got {value}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"expected 0 <= dropout < 1, got {self.dropout}")
         changed = [o for o in DAG_OPTIONS if getattr(self, o) != getattr(type(self), o)]
@@ -175,7 +178,7 @@ class CodeEncoder(nn.Module):
         """Whether a training step may be captured: its sizes follow from those of the batch,
         nothing in it waits for the device, and a padded batch's graphs come out as without padding
         (but for the masks of dropout, which are drawn for all nodes)."""
-        return self.is_fused or isinstance(self.body, MPNN | GGNN)
+        return self.is_fused or isinstance(self.body, MPNN | GGNN | BagOfNodes)
 
     def forward(self, batch: Batch) -> Tensor:
         """One vector per function. ``[G, C]``"""
@@ -229,6 +232,8 @@ def _body(config: EncoderConfig) -> nn.Module:
         )
     if config.model == "ggnn":
         return GGNN(channels, layers)
+    if config.model == "bag":
+        return BagOfNodes(channels)
     if config.model in DYNAMIC:
         own = {} if config.dropout is None else {"dropout": 0.0}
         return PoolingMPNN(channels, layers, config.model.removesuffix("pool"), **own)
