@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dagnn.experiments import registry
+from dagnn.experiments.cells import Cell
 from dagnn.experiments.paper_values import TABLES, Value
 from dagnn.experiments.registry import (
     NAMES,
     PRESETS,
     best_rates,
     changed_options,
+    code_settings,
     make_entry,
 )
 from dagnn.search.learning_settings import LearningSettings
+from dagnn.tasks.code_protocol import preset as code_preset
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -87,6 +92,16 @@ def test_a_model_is_one_cell_in_all_tables() -> None:
         assert len(ids) == 1
     assert at("figure-layers", "1", "tok-15") == at("table3", "Single layer", "tok-15")
     assert at("table5", "D-VAE (ours)", "na") == at("table2", "D-VAE", "na")
+
+
+def test_a_readout_is_named_where_it_is_not_the_papers() -> None:
+    """Records of models with the paper's, made before there was a choice, do not name it."""
+    run = code_preset("paper", "tok", "dagnn")
+    other = replace(run, encoder=replace(run.encoder, readout="sum"))
+    assert "readout" not in code_settings(run)["encoder"]
+    assert code_settings(other)["encoder"]["readout"] == "sum"
+    one, two = Cell("code", code_settings(run)), Cell("code", code_settings(other))
+    assert not one.same_model(two)
 
 
 def test_only() -> None:

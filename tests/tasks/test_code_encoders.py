@@ -180,6 +180,8 @@ ABLATIONS: list[dict[str, Any]] = [
     {"layers": 5},
     {"cell": "linear"},
     {"pool": "all"},
+    {"readout": "attention"},
+    {"pool": "all", "readout": "mean"},
     {"edge_attributes": False},
     {"bidirectional": False},
     {"aggregator": "dot_attention"},
@@ -202,11 +204,12 @@ def test_ablations_reach_the_model(options: dict[str, Any]) -> None:
         "cell": "gru" if isinstance(layer.cell, nn.GRUCell) else "linear",
         "layers": body.num_layers,
         "pool": body.readout_nodes,
+        "readout": body.forward_readout.mode,
         "edge_attributes": body.edge_types is not None,
         "bidirectional": body.bidirectional,
     }
     default = {"aggregator": "attention", "cell": "gru", "layers": 2, "pool": "targets",
-               "edge_attributes": True, "bidirectional": True}  # fmt: skip
+               "readout": "max", "edge_attributes": True, "bidirectional": True}  # fmt: skip
     expected = {**default, **options}
     if expected["aggregator"] == "gated_sum":
         expected["edge_attributes"] = False
@@ -222,6 +225,7 @@ def test_ablations_reach_the_model(options: dict[str, Any]) -> None:
         ({"model": "cnn"}, "expected a model of dagnn, dvae"),
         ({"model": "gcn", "aggregator": "gated_sum"}, "expected aggregator with the model dagnn"),
         ({"model": "dvae", "pool": "all"}, "expected pool with the model dagnn"),
+        ({"model": "ggnn", "readout": "sum"}, "expected readout with the model dagnn"),
         ({"channels": 0}, "channels >= 1"),
         ({"layers": 0}, "layers >= 1"),
         ({"model": "bag", "layers": 1}, "expected no layers with the model bag, got 1"),

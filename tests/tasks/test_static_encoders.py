@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
 from dagnn.graph.flat import FlatGraphs
+from dagnn.nn.readout import READOUTS
 from dagnn.tasks.code_encoders import DYNAMIC, MODELS, RECURRENT, CodeEncoder, EncoderConfig
 from dagnn.tasks.graph_task import CodeTask
 from dagnn.tasks.longest_path import LongestPath
@@ -23,9 +26,9 @@ def graphs() -> FlatGraphs:
     return dataset().train.without("name_tokens")  # ragged
 
 
-def make(model: str, dropout: float | None = None) -> CodeEncoder:
+def make(model: str, **options: Any) -> CodeEncoder:
     torch.manual_seed(0)
-    config = EncoderConfig(model=model, channels=CHANNELS, dropout=dropout)
+    config = EncoderConfig(model=model, channels=CHANNELS, **options)
     encoder = CodeEncoder(config, len(vocabulary().node_types), len(vocabulary().attributes))
     with torch.no_grad():  # what is zero at first could hide a difference
         for parameter in encoder.parameters():
@@ -45,9 +48,16 @@ def step(encoder: CodeEncoder, padded: bool) -> tuple[Tensor, dict[str, Tensor]]
     return loss, {**gradients, **dict(encoder.named_buffers())}
 
 
-@pytest.mark.parametrize("model", [*PASSING, *RECURRENT])
-def test_a_filler_is_of_no_concern(model: str) -> None:
-    plain, padded = make(model), make(model)
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        *((model, {}) for model in [*PASSING, *RECURRENT]),
+        *(("dagnn", {"readout": mode, "pool": "all"}) for mode in READOUTS),
+        ("dagnn", {"readout": "attention"}),
+    ],
+)
+def test_a_filler_is_of_no_concern(model: str, options: dict[str, str]) -> None:
+    plain, padded = make(model, **options), make(model, **options)
     expected, wanted = step(plain, padded=False)
     found, left = step(padded, padded=True)
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)

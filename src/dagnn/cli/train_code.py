@@ -124,6 +124,10 @@ Pool = Annotated[
     str | None,
     typer.Option(help="targets or all.", show_default=False, rich_help_panel=ABLATION),
 ]
+Readout = Annotated[
+    str | None,
+    typer.Option(help="max, mean, sum or attention.", show_default=False, rich_help_panel=ABLATION),
+]
 EdgeAttributes = Annotated[
     bool | None,
     typer.Option(
@@ -203,6 +207,7 @@ def _add(task: str, words: str) -> None:
         aggregator: Aggregator = None,
         cell: Cell = None,
         pool: Pool = None,
+        readout: Readout = None,
         edge_attributes: EdgeAttributes = None,
         bidirectional: Bidirectional = None,
     ) -> None:
@@ -229,6 +234,7 @@ def _add(task: str, words: str) -> None:
                 "aggregator": aggregator and aggregator.replace("-", "_"),
                 "cell": cell,
                 "pool": pool,
+                "readout": readout,
                 "edge_attributes": edge_attributes,
                 "bidirectional": bidirectional,
             },

@@ -14,6 +14,7 @@ from dagnn.experiments.cells import TIMING, Cell
 from dagnn.experiments.entries import Entry, Place
 from dagnn.experiments.paper_values import LAYERS, NETWORK_BIC, TABLES, TIMES, Value
 from dagnn.experiments.records import SPARSE
+from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import LEARNING_RATES, SWEEP_SHARE, CodeRun
 from dagnn.tasks.code_protocol import preset as code_preset
 
@@ -265,6 +266,8 @@ def code_settings(run: CodeRun) -> dict[str, Any]:
     changes the speed alone."""
     settings = {k: v for k, v in run.to_dict().items() if k not in ("seed", "captured")}
     settings["encoder"]["layers"] = run.encoder.num_layers
+    if run.encoder.readout == EncoderConfig.readout:  # younger than many records, which lack it
+        del settings["encoder"]["readout"]
     return settings
 
 

@@ -42,7 +42,7 @@ MODELS = {
 }
 RECURRENT = ("dagnn", "dvae")  # they walk along the DAG
 DYNAMIC = ("sagpool", "asap")  # which nodes and edges they drop depends on what they learn
-DAG_OPTIONS = ("aggregator", "cell", "pool", "edge_attributes", "bidirectional")
+DAG_OPTIONS = ("aggregator", "cell", "pool", "readout", "edge_attributes", "bidirectional")
 NUM_DEPTHS = 21  # 0 to 20
 NUM_EDGE_TYPES = 2
 
@@ -67,6 +67,7 @@ class EncoderConfig:
             ``"gated_sum"``, …; see :class:`dagnn.DAGNN`.
         cell: Of DAGNN: ``"gru"``, or ``"linear"`` to combine input and message linearly.
         pool: Of DAGNN: ``"targets"`` (in reverse: sources) or ``"all"``, the nodes to pool.
+        readout: Of DAGNN: ``"max"``, ``"mean"``, ``"sum"`` or ``"attention"``, how they are pooled.
         edge_attributes: Of DAGNN: whether attention sees the types of edges; other aggregators do
             not.
         bidirectional: Of DAGNN and D-VAE.
@@ -80,6 +81,7 @@ class EncoderConfig:
     aggregator: str = "attention"
     cell: str = "gru"
     pool: str = "targets"
+    readout: str = "max"
     edge_attributes: bool = True
     bidirectional: bool = True
 
@@ -217,6 +219,7 @@ def _body(config: EncoderConfig) -> nn.Module:
             bidirectional=config.bidirectional,
             aggregator=config.aggregator,
             cell=config.cell,
+            readout=config.readout,
             readout_nodes=config.pool,
             edge_types=NUM_EDGE_TYPES if sees_edges else None,
         )
