@@ -130,6 +130,14 @@ def test_best_rates_change_the_cells_of_the_model() -> None:
     assert sum(cell.id in ids for cell in cells) == 1  # LP-15 was run by the sweep
 
 
+def test_rates_are_tried_for_what_table_1_has() -> None:
+    tried = {(c.task, c.model) for c in make_entry("sweep", "paper").cells()}
+    trained = [c for c in make_entry("table1", "paper").cells() if c.kind == "code"]
+    assert tried == {(c.task, c.model) for c in trained}
+    assert ("tok", "bag") in tried
+    assert ("lp", "bag") not in tried
+
+
 def test_rates_are_compared_that_were_tried_alike() -> None:
     cells = [c for c in make_entry("sweep").cells() if (c.task, c.model) == ("lp", "gin")]
     planned = [(cell, {"valid_accuracy": 0.5 + i / 100}) for i, cell in enumerate(cells[:3])]
