@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
+from dagnn.nn.segments import segment_product, segment_softmax, segment_sum, summand
+
 __all__ = [
     "Aggregator",
     "Attention",
@@ -289,7 +291,8 @@ class Reduce(Aggregator):
         size = query.size(0)
         if self.reduce == "mul":
             return segment_product(value, index, size)
-        return scatter(value, index, dim=0, dim_size=size, reduce=self.reduce)
+        out = scatter(summand(value), index, dim=0, dim_size=size, reduce=self.reduce)
+        return out.to(value.dtype)
 
     def extra_repr(self) -> str:
         return f"{self.message_channels}, reduce={self.reduce!r}"
@@ -360,29 +363,6 @@ class Concat(Aggregator):
 
     def extra_repr(self) -> str:
         return f"{self.message_channels // self.arity}, arity={self.arity}"
-
-
-def segment_sum(value: Tensor, index: Tensor, size: int) -> Tensor:
-    """Sums of the rows of :obj:`value` that share an index. ``[size, …]``"""
-    return value.new_zeros(size, *value.shape[1:]).index_add(0, index, value)
-
-
-def segment_softmax(score: Tensor, index: Tensor, size: int) -> Tensor:
-    """A softmax over the scores that share an index. ``[S]``"""
-    # The shift by the largest score keeps exp finite; it cancels, so it needs no gradient.
-    largest = score.detach().new_full((size,), -torch.inf)
-    largest = largest.scatter_reduce(0, index, score.detach(), reduce="amax")
-    weight = (score - largest[index]).exp()
-    return weight / segment_sum(weight, index, size)[index]
-
-
-def segment_product(value: Tensor, index: Tensor, size: int) -> Tensor:
-    """Products of the rows of :obj:`value` that share an index, zero for an empty set."""
-    product = value.new_ones(size, value.size(1)).scatter_reduce(
-        0, index.unsqueeze(-1).expand_as(value), value, reduce="prod"
-    )
-    occupied = value.new_zeros(size, 1).index_fill(0, index, 1.0)
-    return product * occupied
 
 
 AGGREGATORS = (

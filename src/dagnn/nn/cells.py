@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dagnn.nn.aggregators import segment_sum
+from dagnn.nn.segments import segment_sum
 
 __all__ = ["LinearCell", "TreeLSTMCell", "make_cell"]
 

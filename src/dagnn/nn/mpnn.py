@@ -1,10 +1,10 @@
 r"""Message-passing networks over the edges of a DAG and their inverses: the paper's baselines, and
 a bag of nodes.
 
-They follow the recipe of the `Open Graph Benchmark <https://arxiv.org/abs/2005.00687>`_: inverse
-edges are added, an edge's type and direction are two bits of edge features, layers are followed by
-batch normalization. All take node features ``[N, C]``, edges ``[2, E]``, edge types ``[E]`` (0 or
-1), the batch vector ``[N]`` and the number of graphs, and give ``[G, C]``.
+The networks follow the recipe of the `Open Graph Benchmark <https://arxiv.org/abs/2005.00687>`_:
+inverse edges are added, an edge's type and direction are two bits of edge features, layers are
+followed by batch normalization. All models take node features ``[N, C]``, edges ``[2, E]``, edge
+types ``[E]`` (0 or 1), the batch vector ``[N]`` and the number of graphs, and give ``[G, C]``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dagnn.nn.mpnn_convs import (
     TwoWayEdges,
     make_conv,
     sum_messages,
-    summand,
     without_autocast,
 )
+from dagnn.nn.segments import summand
 
 __all__ = ["GGNN", "MPNN", "BagOfNodes", "PoolingMPNN"]
 
@@ -161,8 +161,8 @@ class GGNN(nn.Module):
 
 
 class BagOfNodes(nn.Module):
-    r"""No messages at all: the readout of :class:`GGNN`, over the nodes as they are. What other
-    models have beyond it, they owe to the edges.
+    r"""No messages at all: the readout of :class:`GGNN`, over the nodes as they are. It has few
+    parameters and no layers, and says how far the nodes alone lead.
 
     .. math::
         h_{\mathcal{G}} = \sum_v \sigma(f[x_v]) \odot \tanh(g[x_v])

@@ -11,6 +11,7 @@ from torch_geometric.nn import GATConv
 from torch_geometric.utils import scatter
 
 from dagnn.nn.kept_rows import KeptRowsNorm, normalize
+from dagnn.nn.segments import summand
 
 __all__ = [
     "GATLayer",
@@ -19,7 +20,6 @@ __all__ = [
     "TwoWayEdges",
     "make_conv",
     "sum_messages",
-    "summand",
     "without_autocast",
 ]
 
@@ -67,13 +67,6 @@ def sum_messages(message: Tensor, target: Tensor, num_nodes: int) -> Tensor:
     """What each node receives. ``[N, C]`` from ``[2E, C]`` and ``[2E]``"""
     out: Tensor = scatter(summand(message), target, dim=0, dim_size=num_nodes, reduce="sum")
     return out.to(message.dtype)
-
-
-def summand(x: Tensor) -> Tensor:
-    """What is to be summed by a scatter: at least in float32. A GPU adds terms one by one to a sum
-    of their own type, and a sum of bfloat16 no longer feels terms of 1 from 256 on; the number of
-    terms in a mean neither."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:

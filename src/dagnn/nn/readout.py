@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dagnn.nn.aggregators import segment_softmax, segment_sum
+from dagnn.nn.segments import segment_softmax, segment_sum
 from dagnn.ops.pool import MODES, pool
 
 __all__ = ["READOUTS", "Readout"]
