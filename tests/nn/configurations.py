@@ -73,8 +73,10 @@ def make_graph(edges: list[tuple[int, int]], num_nodes: int) -> Data:
 
 def relabel(data: Data) -> tuple[Data, Tensor, Tensor]:
     """The same graph with nodes and edges in another order, and the new names of both."""
-    name, edge_name = torch.randperm(data.num_nodes), torch.randperm(data.num_edges)
-    order, edge_order = name.argsort(), edge_name.argsort()
+    order, edge_order = torch.randperm(data.num_nodes), torch.randperm(data.num_edges)
+    if data.get("batch") is not None:  # its graphs stay side by side
+        order = order[data.batch[order].argsort(stable=True)]
+    name, edge_name = order.argsort(), edge_order.argsort()
     other = copy.copy(data)
     other.edge_index = name[data.edge_index][:, edge_order]
     for key, value in data:

@@ -70,8 +70,8 @@ def test_without_predecessors_the_message_is_exactly_zero(aggregator: str, cell:
     alone = layer.cell(data.x[2:], state)
     alone = alone[0] if cell == "lstm" else alone
     # Some CPUs add up a product of one row in another order than a product of three.
-    state = model.embed_nodes(data).forward[1][2:]
-    torch.testing.assert_close(state, alone, rtol=1e-12, atol=1e-14)
+    among_others = model.embed_nodes(data).forward[1][2:]
+    torch.testing.assert_close(among_others, alone, rtol=1e-12, atol=1e-14)
 
 
 @every_combination

@@ -180,8 +180,10 @@ def reachable(
     plain = copy.deepcopy(model)
     plain.backend = "reference"
     out = errors(run(plain, data, loss, **options), expected)
-    for _ in range(ORDERS - 1):
-        other, name, edge_name = relabel(data)
+    with torch.random.fork_rng(devices=[]):  # what a test draws next depends on no CPU's rounding
+        torch.manual_seed(0)
+        orders = [relabel(data) for _ in range(ORDERS - 1)]
+    for other, name, edge_name in orders:
 
         def original(states: list[Tensor], name: Tensor = name) -> Tensor:
             return loss([h[name.to(h.device)] for h in states])
@@ -257,12 +259,14 @@ def products_in(precision: str, device: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def check(model: DAGNN, data: Data, precision: str = "fp32", **options: Any) -> None:
+def check(
+    model: DAGNN, data: Data, precision: str = "fp32", most: float = 2.0, **options: Any
+) -> None:
     """States and every gradient against float64, with all buffers poisoned.
 
     Some gradients are sums that cancel until little but rounding is left, in whichever order they
     are added: where the reference in float32 comes near the bar, twice its error is allowed (see
-    `reachable`), up to twice the bar.
+    `reachable`), up to `most` times the bar.
     """
     device = next(model.parameters()).device.type
     with products_in(precision, device), poisoned_buffers():
@@ -273,7 +277,7 @@ def check(model: DAGNN, data: Data, precision: str = "fp32", **options: Any) -> 
     if precision == "fp32" and not all(e < bars[name] for name, e in measured.items()):
         with products_in("fp32", device):
             limits = reachable(model, data, expected, **options)
-        cancelling = {name: min(2 * limits[name], 2 * bars[name]) for name in found.gradients}
+        cancelling = {name: min(2 * limits[name], most * bars[name]) for name in found.gradients}
         bars |= {name: max(bars[name], limit) for name, limit in cancelling.items()}
     # Not below the bar: so NaN fails too.
     failed = {name: (e, bars[name]) for name, e in measured.items() if not e < bars[name]}
