@@ -142,6 +142,9 @@ def test_why_a_run_is_in_no_table() -> None:
     assert why(smaller) == "the nearest place has hidden_channels 501 (here 6)"
     assert why(with_settings(paper, data="my.txt")) == "its graphs are those of my.txt"
     assert why(with_settings(paper, model="mine")) == "none has autoencoder-na-mine"
+    code = cell_at("table1", "DAGNN", "tok")
+    summed = with_settings(code, encoder={**code.settings["encoder"], "readout": "sum"})
+    assert why(summed) == "the nearest place has encoder.readout max (here sum)"
     exact = make_record(paper, latent_metrics([0.5], [0.8], "exact"))  # its time is in a figure
     assert why_in_no_table(exact).startswith("it has no score by a sparse Gaussian process")
 
@@ -237,6 +240,14 @@ def test_no_dropout_is_that_of_the_protocol_but_where_a_model_has_its_own() -> N
     for row, own in (("GG-NN", True), ("SAGPool", False)):
         cell = cell_at("table1", row, "tok-15")
         assert (cell.trained_with({"dropout": 0.0}).dropout == cell.dropout) is own
+
+
+def test_a_row_of_ours_is_explained_where_it_is_measured() -> None:
+    bag, gcn = (cell_at("table1", row, "tok") for row in ("Bag of nodes", "GCN"))
+    for cell in (bag, gcn):
+        view = view_entry("table1", "paper", [make_record(cell, {"test_f1": 0.1})])
+        told = any(note.startswith("Bag of nodes: how far") for note in notes(view))
+        assert told == (cell is bag)
 
 
 def test_the_code_of_d_vaes_authors_is_not_run_here() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dagnn.tasks.code_encoders import DYNAMIC, MODELS, RECURRENT, CodeEncoder, EncoderConfig
+from dagnn.tasks.code_protocol import preset as code_preset
 from dagnn.tasks.longest_path import LongestPath
 from dagnn.tasks.token_prediction import TokenPrediction
 from tests.tasks.small_code import dataset, vocabulary
@@ -217,6 +218,20 @@ def test_ablations_reach_the_model(options: dict[str, Any]) -> None:
     out = encoder(dataset().train.batch(range(4), schedule=True))
     assert out.shape == (4, CHANNELS)
     out.sum().backward()
+
+
+def test_settings_are_stored_as_they_were_by_runs_that_may_go_on() -> None:
+    """A new name would be a new config: such a run could not be resumed, and its record would be
+    another cell's."""
+    names = {"model", "channels", "layers", "depth", "dropout", "aggregator", "cell", "pool",
+             "edge_attributes", "bidirectional"}  # fmt: skip
+    assert EncoderConfig().to_dict().keys() == names
+    run = code_preset("paper", "tok", "gcn")
+    assert run.to_dict()["encoder"] == run.encoder.to_dict()
+    other = EncoderConfig(readout="sum")
+    assert other.to_dict().keys() == {*names, "readout"}
+    for config in (EncoderConfig(), other):
+        assert EncoderConfig.from_dict(config.to_dict()) == config
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from dagnn.experiments.cells import TIMING, Cell
 from dagnn.experiments.entries import Entry, Place
 from dagnn.experiments.paper_values import LAYERS, NETWORK_BIC, TABLES, TIMES, Value
 from dagnn.experiments.records import SPARSE
-from dagnn.tasks.code_encoders import EncoderConfig
 from dagnn.tasks.code_protocol import LEARNING_RATES, SWEEP_SHARE, CodeRun
 from dagnn.tasks.code_protocol import preset as code_preset
 
@@ -265,11 +264,9 @@ def _paper_scoring(task: str) -> dict[str, Any]:
 
 def code_settings(run: CodeRun) -> dict[str, Any]:
     """The settings of a model of code: all but the seed, and whether steps are captured, which
-    changes the speed alone."""
+    changes the speed (and, as another seed would, the masks of dropout) alone."""
     settings = {k: v for k, v in run.to_dict().items() if k not in ("seed", "captured")}
     settings["encoder"]["layers"] = run.encoder.num_layers
-    if run.encoder.readout == EncoderConfig.readout:  # younger than many records, which lack it
-        del settings["encoder"]["readout"]
     return settings
 
 

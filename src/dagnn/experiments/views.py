@@ -15,6 +15,7 @@ from dagnn.experiments.paper_values import FOLDS, Value
 from dagnn.experiments.records import SPARSE, Record, sparse_process
 from dagnn.experiments.registry import NAMES, PRESETS, best_rates, make_entry
 from dagnn.experiments.selection import Planned, Selection, selection_of
+from dagnn.tasks.code_encoders import EncoderConfig
 
 __all__ = [
     "EntryView",
@@ -220,9 +221,15 @@ def why_in_no_table(record: Record) -> str:
     if not here:
         return "it has no score by a sparse Gaussian process, such as of dagnn score --gp fitc"
     words = (
-        f"{k} {v}" + ("" if here[k] is None else f" (here {here[k]})") for k, v in there.items()
+        f"{k} {_default(k) if v is None else v}" + ("" if here[k] is None else f" (here {here[k]})")
+        for k, v in there.items()
     )
     return f"the nearest place has {', '.join(words)}"
+
+
+def _default(name: str) -> Any:
+    """What a setting is that is not named."""
+    return getattr(EncoderConfig, name.removeprefix("encoder."), None)
 
 
 def _records_at(

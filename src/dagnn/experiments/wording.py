@@ -93,8 +93,8 @@ def notes(view: EntryView) -> list[str]:
         )
     if any(place.place.row == BAG for place in view.measured):
         found.append(
-            f"{BAG}: a model that sees no edges, but the nodes' types, attributes and depths. What "
-            "others have beyond it, they owe to the graph. The paper has none."
+            f"{BAG}: how far the nodes' types, attributes and depths lead, which this small model "
+            "weighs and adds up, without layers or edges. The paper has none."
         )
     if any(place.place.row == AS_PUBLISHED for place in view.places):
         found.append(

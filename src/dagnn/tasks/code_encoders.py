@@ -90,10 +90,10 @@ class EncoderConfig:
             raise ValueError(f"expected a model of {', '.join(MODELS)}, got {self.model!r}")
         if self.model == "bag" and self.layers:
             raise ValueError(f"expected no layers with the model bag, got {self.layers}")
-        for name, least in (("channels", 1), ("layers", min(1, MODELS[self.model]))):
+        for name in ("channels", "layers"):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"expected {name} >= {least}, got {value}")
+            if value is not None and value < 1 and not (name == "layers" and self.model == "bag"):
+                raise ValueError(f"expected {name} >= 1, got {value}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"expected 0 <= dropout < 1, got {self.dropout}")
         changed = [o for o in DAG_OPTIONS if getattr(self, o) != getattr(type(self), o)]
@@ -113,7 +113,12 @@ class EncoderConfig:
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """The settings as they are stored. A readout is among them where it is not the paper's: it
+        is younger than many runs and records, which thus stay what they were."""
+        values = asdict(self)
+        if self.readout == "max":
+            del values["readout"]
+        return values
 
     @property
     def num_layers(self) -> int:

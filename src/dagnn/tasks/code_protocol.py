@@ -71,7 +71,7 @@ class CodeRun:
                 raise ValueError(f"expected {name} >= 1, got {value}")
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "encoder": self.encoder.to_dict()}
 
 
 def preset(name: str, task: str, model: str) -> CodeRun:

@@ -107,7 +107,8 @@ def train_code(
     if captured:
         module.capture_steps(run.clip, bf16=run.precision == "bf16")
     config = {
-        # Whether steps are captured changes the speed alone: a run may go on the other way.
+        # Whether steps are captured changes the speed, and the masks of dropout as another seed
+        # would: a run may go on the other way.
         **{name: value for name, value in run.to_dict().items() if name != "captured"},
         "data": {"name": data.name, "fingerprint": data.fingerprint, "train": len(train)},
     }

@@ -71,7 +71,7 @@ class CodeTask(LightningModule):
         if not self.encoder.is_static:
             raise ValueError(
                 "expected a model with a fused path for captured steps (aggregator attention or "
-                "gated_sum, cell gru or linear), or one that passes messages and keeps all nodes, "
+                "gated_sum, cell gru or linear), or another that keeps all nodes, "
                 f"got {self.encoder.config}"
             )
         self.automatic_optimization = False
