@@ -12,6 +12,7 @@ import torch
 from torch_geometric.data import Data
 
 from dagnn import FlatGraphs
+from dagnn.nn.readout import READOUTS
 from dagnn.tasks import naming
 from dagnn.tasks.code_encoders import MODELS, CodeEncoder, EncoderConfig
 from dagnn.tasks.code_training import evaluate, load_task, train_code
@@ -37,8 +38,14 @@ def test_every_model_trains(model: str, precision: str, tmp_path: Path) -> None:
     assert 0 <= record["metrics"]["test_f1"] <= 1
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_large_functions_in_half_precision(model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        *((model, {}) for model in MODELS),
+        *(("dagnn", {"pool": "all", "readout": mode}) for mode in READOUTS),
+    ],
+)
+def test_large_functions_in_half_precision(model: str, options: dict[str, str]) -> None:
     """Sums over thousands of nodes, one of which is the parent of all others."""
     torch.manual_seed(0)
     nodes = 3000
@@ -51,7 +58,7 @@ def test_large_functions_in_half_precision(model: str) -> None:
         depth=torch.randint(20, (nodes,)),
     )
     batch = FlatGraphs.from_data_list([graph, graph]).batch([0, 1], schedule=True)
-    encoder = CodeEncoder(EncoderConfig(model, channels=64), 5, 20).eval()
+    encoder = CodeEncoder(EncoderConfig(model, channels=64, **options), 5, 20).eval()
     with torch.no_grad():
         exact = encoder(batch)
         encoder, batch = encoder.to("cuda"), batch.to("cuda")
@@ -116,13 +123,19 @@ def test_dropout_of_captured_steps_follows_from_the_seed(
 
 
 @pytest.mark.parametrize("precision", ["32", "bf16"])
-@pytest.mark.parametrize("model", ["dagnn", "dvae"])
-def test_captured_steps_train_as_eager_ones(model: str, precision: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [("dagnn", {}), ("dvae", {}), ("dagnn", {"pool": "all", "readout": "attention"})],
+)
+def test_captured_steps_train_as_eager_ones(
+    model: str, options: dict[str, str], precision: str, tmp_path: Path
+) -> None:
     """Batches of several sizes, so that several graphs take turns."""
     weights = []
     for captured in (False, True):
         run = small_run(model=model, precision=precision, epochs=2)
-        run = replace(run, captured=captured, learning_rate=1e-3)
+        encoder = replace(run.encoder, **options)
+        run = replace(run, encoder=encoder, captured=captured, learning_rate=1e-3)
         folder = tmp_path / str(captured)
         train_code(run, dataset(), folder, device="cuda", progress=False)
         weights.append(read_checkpoint(folder / "last.ckpt")["state_dict"])
@@ -147,7 +160,7 @@ def test_runs_with_one_seed_have_the_same_weights(model: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("precision", ["32", "bf16"])
-@pytest.mark.parametrize("model", ["gcn", "gin-vn", "gat", "ggnn"])
+@pytest.mark.parametrize("model", ["gcn", "gin-vn", "gat", "ggnn", "bag"])
 def test_captured_message_passing_trains_as_eager(
     model: str, precision: str, tmp_path: Path
 ) -> None:
