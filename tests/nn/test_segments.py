@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
+import torch._inductor.config
 from torch.testing import assert_close
 
+from dagnn import DAGNN
 from dagnn.nn.aggregators import AGGREGATORS, make_aggregator
 from dagnn.nn.readout import READOUTS, Readout
 from dagnn.nn.segments import segment_product, segment_softmax, segment_sum
@@ -31,6 +35,26 @@ def test_a_product_with_zeros_has_the_right_gradient() -> None:
     assert out.flatten().tolist() == [0.0, 0.0, 0.0, 0.0, 5.0]
     (grad,) = torch.autograd.grad(out.sum(), value)
     assert grad.flatten().tolist() == [2.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+def test_one_graph_compiled() -> None:
+    """Its batch vector is a constant, by which inductor fails to scatter with several threads."""
+    torch.compiler.reset()
+    model = DAGNN(16, 32, readout="attention", readout_nodes="all")
+    x, edge_index = torch.randn(4, 16), torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
+    with torch._inductor.config.patch({"cpp.threads": 2}):
+        assert_close(torch.compile(model)(x, edge_index), model(x, edge_index))
+
+
+def test_one_set_is_as_several() -> None:
+    score, value = torch.randn(5, dtype=torch.float64), torch.randn(5, 2, dtype=torch.float64)
+    index = torch.zeros(5, dtype=torch.long)
+    assert_close(segment_sum(value, index, 1), segment_sum(value, index, 2)[:1])
+    assert_close(segment_softmax(score, index, 1), segment_softmax(score, index, 2))
+    none = index[:0]
+    assert torch.equal(segment_sum(value[:0], none, 1), torch.zeros(1, 2, dtype=torch.float64))
+    assert segment_softmax(score[:0], none, 1).shape == (0,)
 
 
 @HALF

@@ -18,12 +18,16 @@ def summand(x: Tensor) -> Tensor:
 def segment_sum(value: Tensor, index: Tensor, size: int) -> Tensor:
     """Sums of the rows of :obj:`value` that share an index. ``[size, …]``"""
     terms = summand(value)
+    if size == 1:  # then the index may be a constant, by which inductor fails to scatter
+        return terms.sum(0, keepdim=True).to(value.dtype)
     out = terms.new_zeros(size, *value.shape[1:]).index_add(0, index, terms)
     return out.to(value.dtype)
 
 
 def segment_softmax(score: Tensor, index: Tensor, size: int) -> Tensor:
     """A softmax over the scores that share an index. ``[S]``"""
+    if size == 1:  # as in segment_sum
+        return summand(score).softmax(0).to(score.dtype)
     # The shift by the largest score keeps exp finite; it cancels, so it needs no gradient.
     largest = score.detach().new_full((size,), -torch.inf)
     largest = largest.scatter_reduce(0, index, score.detach(), reduce="amax")
