@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import time
+from collections.abc import Callable
 from itertools import product
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -93,7 +94,7 @@ def test_another_config_is_refused_with_the_difference(whole: Path) -> None:
         train(whole, config={"model": {"name": "toy", "layers": 3}})
     with pytest.raises(ValueError, match=r"fit\.seed is 1 there and 2 here"):
         train(whole, seed=2)
-    with pytest.raises(ValueError, match=r"extra is None there and 'x' here"):
+    with pytest.raises(ValueError, match=r"extra is not set there and 'x' here"):
         train(whole, config={"model": {"name": "toy", "layers": 2}, "extra": "x"})
 
 
@@ -295,19 +296,57 @@ def test_a_run_with_a_damaged_checkpoint_says_how_to_go_on(tmp_path: Path) -> No
     last = tmp_path / "last.ckpt"
     last.write_bytes(last.read_bytes()[:1000])
     words = (
-        r"^cannot go on: .* cannot be read .*\. Remove .*last\.ckpt to train again from the first"
+        r"^cannot go on: .* cannot be read .*\. Remove best\.ckpt \(or keep it elsewhere\) and "
+        r".*last\.ckpt to train again from the first"
     )
     for epochs in (2, 3):
         with pytest.raises(ValueError, match=words):
             train(tmp_path, **of_epochs(epochs))
     last.unlink()
+    (tmp_path / "best.ckpt").unlink()
     assert train(tmp_path, **of_epochs(2)).finished == "all 2 epochs"
+
+
+def test_best_weights_are_not_replaced_by_those_of_a_run_from_the_start(tmp_path: Path) -> None:
+    train(tmp_path, **of_epochs(2))
+    (tmp_path / "last.ckpt").unlink()
+    best = (tmp_path / "best.ckpt").read_bytes()
+    words = r"^cannot go on: .* best\.ckpt of a run of 2 epochs, but no last\.ckpt\. .* keep it"
+    for epochs in (2, 3):
+        with pytest.raises(ValueError, match=words):
+            train(tmp_path, **of_epochs(epochs))
+    assert (tmp_path / "best.ckpt").read_bytes() == best
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (
+            Path.unlink,
+            r"best epoch in .*best\.ckpt, got no such file. Put it back, or remove .*last",
+        ),
+        (
+            lambda best: best.write_bytes(best.read_bytes()[:1000]),
+            r"best\.ckpt, which cannot be read .* put them back, or remove .*best\.ckpt and .*last",
+        ),
+    ],
+)
+def test_best_weights_that_are_missing_are_missed_before_training(
+    damage: Callable[[Path], None], words: str, tmp_path: Path
+) -> None:
+    train(tmp_path, **of_epochs(2))
+    damage(tmp_path / "best.ckpt")
+    last = (tmp_path / "last.ckpt").read_bytes()
+    for epochs in (2, 3):
+        with pytest.raises(ValueError, match=words):
+            train(tmp_path, **of_epochs(epochs))
+    assert (tmp_path / "last.ckpt").read_bytes() == last
 
 
 def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
     path.write_bytes(b"PK\x03\x04 not really")
-    words = r"expected a checkpoint, got .*x\.ckpt, which .*; give best\.ckpt or last\.ckpt of"
+    words = r"expected a checkpoint, got .*x\.ckpt, which .*; a checkpoint is best\.ckpt or last"
     with pytest.raises(ValueError, match=words):
         read_checkpoint(path)
     torch.save([1, 2], path)

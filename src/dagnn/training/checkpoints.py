@@ -93,7 +93,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"expected a checkpoint, got {os.fspath(path)}, which cannot be read as one "
-            f"({reason}); give {MEANT}"
+            f"({reason}); a checkpoint is {MEANT}"
         ) from error
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise ValueError(

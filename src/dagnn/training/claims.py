@@ -14,7 +14,7 @@ from dagnn.training.locks import BusyError, lock
 from dagnn.training.processes import from_first
 from dagnn.training.record import write_json
 
-__all__ = ["claimed", "read_last"]
+__all__ = ["check_best", "check_unclaimed_best", "claimed", "read_last"]
 
 
 @contextmanager
@@ -73,7 +73,9 @@ def _check_longer(
         if not (name.split(".")[-1] == "epochs" and (old, new) == (there, here))
     ]
     if others:
-        bad = "; ".join(f"{name} is {old!r} there and {new!r} here" for name, old, new in others)
+        bad = "; ".join(
+            f"{name} is {_word(old)} there and {_word(new)} here" for name, old, new in others
+        )
         raise ValueError(
             f"{folder} holds a run with another config: {bad}. Choose another folder, or remove "
             "this one; a run that is there can only be given more epochs"
@@ -101,12 +103,46 @@ def _differences(there: Any, here: Any, name: str = "") -> Iterator[tuple[str, A
         yield name, there, here
 
 
+def _word(value: Any) -> str:
+    return "not set" if value is None else repr(value)
+
+
 def read_last(path: Path) -> dict[str, Any]:
     """The checkpoint to go on from, or an error that says what to do without it."""
     try:
         return read_checkpoint(path)
     except ValueError as error:
         raise ValueError(
-            f"cannot go on: {error}. Remove {path} to train again from the first epoch (and keep "
-            "best.ckpt elsewhere, if you want it), or choose another folder"
+            f"cannot go on: {error}. Remove best.ckpt (or keep it elsewhere) and {path} to train "
+            "again from the first epoch, or choose another folder"
+        ) from error
+
+
+def check_unclaimed_best(folder: Path) -> None:
+    """Without a checkpoint to go on from, see that no run's best weights would be replaced. One
+    that was killed in its first epoch may have left some; it comes to the same."""
+    metrics = folder / "metrics.jsonl"
+    epochs = len(metrics.read_bytes().splitlines()) if metrics.exists() else 0
+    if epochs > 1 and (folder / "best.ckpt").exists():
+        raise ValueError(
+            f"cannot go on: {folder} holds best.ckpt of a run of {epochs} epochs, but no "
+            "last.ckpt. Training from the first epoch would replace it: keep it elsewhere (or "
+            "remove it) to do so, or choose another folder"
+        )
+
+
+def check_best(folder: Path) -> None:
+    """See that the best weights of a run that goes on, or is finished, are still there."""
+    best, last = folder / "best.ckpt", folder / "last.ckpt"
+    try:
+        read_checkpoint(best)
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"expected the weights of the run's best epoch in {best}, got no such file. Put it "
+            f"back, or remove {last} to train again from the first epoch"
+        ) from error
+    except ValueError as error:
+        raise ValueError(
+            f"{error}. These are to be the weights of the run's best epoch: put them back, or "
+            f"remove {best} and {last} to train again from the first epoch"
         ) from error

@@ -19,7 +19,7 @@ from lightning.pytorch.strategies import Strategy
 from dagnn.training.bookkeeper import Bookkeeper, Plateau
 from dagnn.training.captured_step import CAPTURING
 from dagnn.training.checkpoints import AtomicCheckpointIO, load_weights
-from dagnn.training.claims import claimed, read_last
+from dagnn.training.claims import check_best, check_unclaimed_best, claimed, read_last
 from dagnn.training.data_parallel import GraphMeanDDP
 from dagnn.training.guard import INTERVAL
 from dagnn.training.processes import from_first, is_first, join, number
@@ -220,8 +220,12 @@ def fit(
         )
         is_there = from_first(last.exists)
         state = read_last(last)["callbacks"]["Bookkeeper"] if is_there else None
-        if state is not None:
+        if state is None:
+            from_first(lambda: check_unclaimed_best(folder))
+        else:
             bookkeeper.load_state_dict(state)
+            if bookkeeper.best is not None:
+                from_first(lambda: check_best(folder))
         was_finished = bool(bookkeeper.finished)
         if was_finished:
             load_weights(module, last)
