@@ -58,6 +58,27 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("from_file", [True, False])
+def test_a_script_needs_no_guard(from_file: bool, tmp_path: Path) -> None:
+    """Workers do not run it again, from a file or from standard input."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(folder=str(tmp_path / "made")))
+    with open(script) as file:
+        command = [sys.executable, str(script) if from_file else "-"]
+        done = subprocess.run(command, stdin=file, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n__main__\n", "", 0)
+    assert (tmp_path / "made").is_dir()
+
+
+SCRIPT = """
+import os, sys
+from dagnn.datasets.workers import run_alone
+
+print(run_alone(os.mkdir, {folder!r}))
+print(sys.modules["__main__"].__name__ if sys.modules["__main__"].run_alone else "")
+"""
+
+
 def test_survives() -> None:
     assert survives(time.sleep, 0)
     assert not survives(os._exit, 0)

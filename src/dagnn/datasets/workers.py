@@ -6,12 +6,15 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
 from typing import Any
 
 __all__ = ["end_with_parent", "run_all", "run_alone", "survives"]
@@ -61,10 +64,26 @@ def run_alone(function: Callable[..., Any], *arguments: Any) -> bool:
     return True
 
 
+class _Process(SpawnProcess):
+    """One that does not run the caller's program again: what it is to do is in this package. So a
+    script needs no ``if __name__ == "__main__"``, and may come from standard input."""
+
+    def start(self) -> None:
+        program = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")  # without a file
+        try:
+            super().start()
+        finally:
+            sys.modules["__main__"] = program
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
 def _pool(workers: int) -> ProcessPoolExecutor:
     # Not by fork, which copies locks that threads of this process may hold.
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_start)
+    return ProcessPoolExecutor(workers, mp_context=_Context(), initializer=_start)
 
 
 def end_with_parent() -> None:
