@@ -118,7 +118,12 @@ Aggregator = Annotated[
     ),
 ]
 Cell = Annotated[
-    str | None, typer.Option(help="gru or linear.", show_default=False, rich_help_panel=ABLATION)
+    str | None,
+    typer.Option(
+        help="gru or linear; or lstm or tanh, which have no fused path and are slower.",
+        show_default=False,
+        rich_help_panel=ABLATION,
+    ),
 ]
 Pool = Annotated[
     str | None,

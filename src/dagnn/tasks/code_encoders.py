@@ -11,9 +11,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from dagnn.graph.padding import has_filler
+from dagnn.nn.aggregators import AGGREGATORS
+from dagnn.nn.cells import CELLS
 from dagnn.nn.dagnn import DAGNN
 from dagnn.nn.lookup import Lookup
 from dagnn.nn.mpnn import GGNN, MPNN, BagOfNodes, PoolingMPNN
+from dagnn.nn.readout import READOUTS
 
 __all__ = [
     "DAG_OPTIONS",
@@ -43,6 +46,12 @@ MODELS = {
 RECURRENT = ("dagnn", "dvae")  # they walk along the DAG
 DYNAMIC = ("sagpool", "asap")  # which nodes and edges they drop depends on what they learn
 DAG_OPTIONS = ("aggregator", "cell", "pool", "readout", "edge_attributes", "bidirectional")
+CHOICES = {
+    "aggregator": AGGREGATORS,
+    "cell": CELLS,
+    "pool": ("targets", "all"),
+    "readout": READOUTS,
+}
 NUM_DEPTHS = 21  # 0 to 20
 NUM_EDGE_TYPES = 2
 
@@ -96,6 +105,9 @@ class EncoderConfig:
                 raise ValueError(f"expected {name} >= 1, got {value}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"expected 0 <= dropout < 1, got {self.dropout}")
+        for name, known in CHOICES.items():
+            if (value := getattr(self, name)) not in known:
+                raise ValueError(f"expected {name} to be one of {', '.join(known)}, got {value!r}")
         changed = [o for o in DAG_OPTIONS if getattr(self, o) != getattr(type(self), o)]
         for option in changed:
             if option not in model_options(self.model):
