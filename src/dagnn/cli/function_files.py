@@ -61,5 +61,7 @@ def read_functions(
             print_json([])
         raise typer.Exit(1)
     if not functions:
-        messages.print(f"no functions in {counted(len(sources) - failed, 'file')}")
+        readable = len(sources) - failed
+        which = f"the {counted(readable, 'other file')}" if failed else counted(readable, "file")
+        messages.print(f"no functions in {which}")
     return files, functions

@@ -45,7 +45,7 @@ def name(
 
     Methods and nested functions are functions of their own. Source is parsed, never executed. The
     surprise at a function's own name is in bits per word: with 10 bits, the model took a word of
-    it for one in a thousand.
+    it for one in a thousand. Words that it has not learnt are all one to it, the unknown word.
 
     Examples:
 

@@ -153,9 +153,9 @@ def check_batch_values(batch: Tensor, batch_size: int | None = None) -> int:
         )
     low, high = int(batch[0]), int(batch[-1])
     if low < 0 or (batch_size is not None and high >= batch_size):
+        wanted = ">= 0" if batch_size is None else f"from 0 to {batch_size} (exclusive)"
         raise ValueError(
-            f"expected graph indices from 0 to {batch_size} (exclusive) in batch, "
-            f"got {low if low < 0 else high}"
+            f"expected graph indices {wanted} in batch, got {low if low < 0 else high}"
         )
     return high + 1 if batch_size is None else batch_size
 

@@ -50,7 +50,8 @@ class FunctionNames:
         qualified_name: With the classes and functions around it.
         line: Where it begins.
         suggestions: The most probable names, best first.
-        surprise: How little the model expected the given name: bits per word.
+        surprise: How little the model expected the given name: bits per word. Words outside of its
+            vocabulary are all one to it, the unknown word.
     """
 
     name: str
