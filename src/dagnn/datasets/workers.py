@@ -19,6 +19,8 @@ from typing import Any
 
 __all__ = ["end_with_parent", "run_all", "run_alone", "survives"]
 
+STARTING = threading.Lock()
+
 
 def run_all(
     function: Callable[..., None], tasks: Sequence[tuple[Any, ...]], workers: int
@@ -69,12 +71,13 @@ class _Process(SpawnProcess):
     script needs no ``if __name__ == "__main__"``, and may come from standard input."""
 
     def start(self) -> None:
-        program = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")  # without a file
-        try:
-            super().start()
-        finally:
-            sys.modules["__main__"] = program
+        with STARTING:
+            program = sys.modules["__main__"]
+            sys.modules["__main__"] = ModuleType("__main__")  # without a file
+            try:
+                super().start()
+            finally:
+                sys.modules["__main__"] = program
 
 
 class _Context(SpawnContext):
