@@ -229,7 +229,8 @@ def why_in_no_table(record: Record) -> str:
 
 def _default(name: str) -> Any:
     """What a setting is that is not named."""
-    return getattr(EncoderConfig, name.removeprefix("encoder."), None)
+    owner, _, option = name.partition(".")
+    return getattr(EncoderConfig, option, None) if owner == "encoder" else None
 
 
 def _records_at(

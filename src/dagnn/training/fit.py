@@ -171,8 +171,9 @@ def fit(
         checkpoint_every_steps: Write ``last.ckpt`` also during an epoch, after so many steps.
 
     Raises:
-        ValueError: If the folder holds a run with another config (the difference is named), or
-            another process works in it, or other processes were started than asked for.
+        ValueError: If the folder holds a run with another config (the difference is named), or one
+            of which a checkpoint is missing or damaged, or another process works in it, or other
+            processes were started than asked for.
         NonFiniteLossError: See above.
     """
     for name, value in {
