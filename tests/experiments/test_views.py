@@ -242,12 +242,18 @@ def test_no_dropout_is_that_of_the_protocol_but_where_a_model_has_its_own() -> N
         assert (cell.trained_with({"dropout": 0.0}).dropout == cell.dropout) is own
 
 
-def test_a_row_of_ours_is_explained_where_it_is_measured() -> None:
-    bag, gcn = (cell_at("table1", row, "tok") for row in ("Bag of nodes", "GCN"))
-    for cell in (bag, gcn):
+@pytest.mark.parametrize(
+    ("row", "begins"),
+    [
+        ("Bag of nodes", "how far the nodes'"),
+        ("DAGNN, gated-sum readout", "DAGNN with the readout"),
+    ],
+)
+def test_a_row_of_ours_is_explained_where_it_is_measured(row: str, begins: str) -> None:
+    ours, gcn = (cell_at("table1", name, "tok") for name in (row, "GCN"))
+    for cell in (ours, gcn):
         view = view_entry("table1", "paper", [make_record(cell, {"test_f1": 0.1})])
-        told = any(note.startswith("Bag of nodes: how far") for note in notes(view))
-        assert told == (cell is bag)
+        assert any(note.startswith(f"{row}: {begins}") for note in notes(view)) == (cell is ours)
 
 
 def test_the_code_of_d_vaes_authors_is_not_run_here() -> None:

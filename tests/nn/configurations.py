@@ -38,7 +38,7 @@ AGGREGATORS: dict[str, dict[str, Any]] = {
     "concat": {"aggregator": "concat", "edge_types": EDGE_TYPES},
 }
 CELLS = ("gru", "lstm", "linear", "tanh")
-READOUTS = ("max", "mean", "sum", "attention")
+READOUTS = ("max", "mean", "sum", "attention", "gated_sum")
 # A GRU's state is as wide as its message, so concatenated states do not fit it.
 COMBINATIONS = [(a, c) for a in AGGREGATORS for c in CELLS if (a, c) != ("concat", "gru")]
 

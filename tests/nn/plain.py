@@ -172,7 +172,7 @@ def layer(
     return {v: state(v)[0] for v in x}
 
 
-def pool(name: str, rows: list[Tensor], weight: Tensor | None) -> Tensor:
+def pool(name: str, rows: list[Tensor], w: Weights) -> Tensor:
     if name == "max":
         return torch.stack(rows).amax(0)
     total = sum(rows[1:], rows[0])
@@ -180,9 +180,12 @@ def pool(name: str, rows: list[Tensor], weight: Tensor | None) -> Tensor:
         return total
     if name == "mean":
         return total / len(rows)
+    if name == "gated_sum":
+        gates = [torch.sigmoid(w("gate.weight") @ row + w("gate.bias")) for row in rows]
+        values = [torch.tanh(w("map.weight") @ row + w("map.bias")) for row in rows]
+        return sum((g * v for g, v in zip(gates, values, strict=True)), 0 * total)
     assert name == "attention"
-    assert weight is not None
-    alpha = softmax([(weight @ row)[0] for row in rows])
+    alpha = softmax([(w("score.weight") @ row)[0] for row in rows])
     return sum((a * row for a, row in zip(alpha, rows, strict=True)), 0 * total)
 
 
@@ -220,7 +223,11 @@ def dagnn(
             )
         ends = set(nodes) if readout_nodes == "all" else set(nodes) - {u for u, _ in arcs}
         rows = [torch.cat([h[v] for h in states]) for v in sorted(ends)]
-        pooled.append(pool(readout, rows, parameters.get(f"{direction}_readout.score.weight")))
+
+        def readout_weight(name: str, d: str = direction) -> Tensor:
+            return parameters[f"{d}_readout.{name}"]
+
+        pooled.append(pool(readout, rows, readout_weight))
         all_states.append([torch.stack([h[v] for v in nodes]) for h in states])
     out = torch.cat(pooled)
     if "lin.weight" in parameters:

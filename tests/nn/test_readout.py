@@ -25,6 +25,18 @@ def test_attention_is_a_softmax_over_the_nodes_of_a_graph() -> None:
     assert_close(out, torch.tensor([[2.5, -2.5], [0.0, 0.0], [5.0, 6.0]]))
 
 
+def test_gated_sum_gates_each_channel() -> None:
+    readout = Readout(2, "gated_sum")
+    for linear in (readout.gate, readout.map):
+        torch.nn.init.zeros_(linear.bias)
+    readout.gate.weight.data = torch.zeros(2, 2)  # half open
+    readout.map.weight.data = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    out = readout(ROWS, INDEX, 3)
+    tanh = [math.tanh(x) for x in range(7)]
+    first = [(-tanh[4] - tanh[2]) / 2, (tanh[1] + tanh[3]) / 2]
+    assert_close(out, torch.tensor([first, [0.0, 0.0], [tanh[6] / 2, tanh[5] / 2]]))
+
+
 @pytest.mark.parametrize("mode", READOUTS)
 def test_empty_graphs_and_no_rows_are_zero(mode: str) -> None:
     out = Readout(2, mode)(ROWS[:0], INDEX[:0], 2)

@@ -114,13 +114,14 @@ def test_sums_are_not_in_half_precision(model: str, monkeypatch: pytest.MonkeyPa
     """A GPU would add terms one by one to a sum of their type, which in bfloat16 ends at 256 ones;
     a CPU has another way."""
     types: list[torch.dtype] = []
-    scatter_add = Tensor.scatter_add_
+    for name in ("scatter_add_", "index_add"):
+        added = getattr(Tensor, name)
 
-    def watched(out: Tensor, *call: Any) -> Tensor:
-        types.append(out.dtype)
-        return scatter_add(out, *call)
+        def watched(out: Tensor, *call: Any, added: Any = added) -> Tensor:
+            types.append(out.dtype)
+            return added(out, *call)
 
-    monkeypatch.setattr(Tensor, "scatter_add_", watched)
+        monkeypatch.setattr(Tensor, name, watched)
     with torch.autocast("cpu", torch.bfloat16):
         make(model)(dataset().train.batch(range(12), schedule=True))
     assert set(types) <= {torch.float32, torch.long}  # numbers of nodes are integers

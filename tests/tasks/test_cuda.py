@@ -125,7 +125,12 @@ def test_dropout_of_captured_steps_follows_from_the_seed(
 @pytest.mark.parametrize("precision", ["32", "bf16"])
 @pytest.mark.parametrize(
     ("model", "options"),
-    [("dagnn", {}), ("dvae", {}), ("dagnn", {"pool": "all", "readout": "attention"})],
+    [
+        ("dagnn", {}),
+        ("dvae", {}),
+        ("dagnn", {"pool": "all", "readout": "attention"}),
+        ("dagnn", {"pool": "all", "readout": "gated_sum"}),
+    ],
 )
 def test_captured_steps_train_as_eager_ones(
     model: str, options: dict[str, str], precision: str, tmp_path: Path

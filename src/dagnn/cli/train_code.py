@@ -131,7 +131,11 @@ Pool = Annotated[
 ]
 Readout = Annotated[
     str | None,
-    typer.Option(help="max, mean, sum or attention.", show_default=False, rich_help_panel=ABLATION),
+    typer.Option(
+        help="max, mean, sum, attention or gated_sum.",
+        show_default=False,
+        rich_help_panel=ABLATION,
+    ),
 ]
 EdgeAttributes = Annotated[
     bool | None,
@@ -239,7 +243,7 @@ def _add(task: str, words: str) -> None:
                 "aggregator": aggregator and aggregator.replace("-", "_"),
                 "cell": cell,
                 "pool": pool,
-                "readout": readout,
+                "readout": readout and readout.replace("-", "_"),
                 "edge_attributes": edge_attributes,
                 "bidirectional": bidirectional,
             },

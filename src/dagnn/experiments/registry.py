@@ -20,6 +20,7 @@ from dagnn.tasks.code_protocol import preset as code_preset
 __all__ = [
     "AS_PUBLISHED",
     "BAG",
+    "GATED",
     "NAMES",
     "ORIGINAL",
     "PRESETS",
@@ -35,6 +36,7 @@ PRESETS = ("quick", "paper")
 Rates = Mapping[tuple[str, str], float]  # the learning rate of a task and a model
 
 BAG = "Bag of nodes"  # a row of ours
+GATED = "DAGNN, gated-sum readout"  # a row of ours
 CODE_MODELS = {
     BAG: "bag", "GCN": "gcn", "GCN-VN": "gcn-vn", "GIN": "gin", "GIN-VN": "gin-vn", "GAT": "gat",
     "GG-NN": "ggnn", "SAGPool": "sagpool", "ASAP": "asap", "D-VAE": "dvae", "DAGNN": "dagnn",
@@ -164,6 +166,9 @@ class _Maker:
                 else:
                     cell = Cell("baseline", {"task": column.partition("-")[0]})
                 places.append(self.place("table1", row, column, cell))
+        for column in ("tok", "tok-15"):
+            cell = self.code(column, "dagnn", pool="all", readout="gated_sum")
+            places.append(self.place("table1", GATED, column, cell))
         return places
 
     def table2(self) -> list[Place]:

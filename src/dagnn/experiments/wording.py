@@ -8,7 +8,7 @@ from typing import Any
 
 from dagnn.experiments.paper_values import COLUMNS, TABLES, Value
 from dagnn.experiments.records import SPARSE, Record
-from dagnn.experiments.registry import AS_PUBLISHED, BAG, ORIGINAL
+from dagnn.experiments.registry import AS_PUBLISHED, BAG, GATED, ORIGINAL
 from dagnn.experiments.selection import Selection
 from dagnn.experiments.views import EntryView, Measured, PlaceView
 
@@ -95,6 +95,11 @@ def notes(view: EntryView) -> list[str]:
         found.append(
             f"{BAG}: how far the nodes' types, attributes and depths lead, which this small model "
             "weighs and adds up, without layers or edges. The paper has none."
+        )
+    if any(place.place.row == GATED for place in view.measured):
+        found.append(
+            f"{GATED}: DAGNN with the readout of GG-NN, a gated sum over all nodes, instead of the "
+            "maximum over targets and sources. The paper has none."
         )
     if any(place.place.row == AS_PUBLISHED for place in view.places):
         found.append(

@@ -109,7 +109,8 @@ class DAGNN(nn.Module):
             ``"epsilon_sum"`` or ``"concat"``; see :mod:`dagnn.nn.aggregators`.
         cell: ``"gru"``, ``"lstm"`` (Tree-LSTM's), ``"linear"`` or ``"tanh"``; see
             :mod:`dagnn.nn.cells`.
-        readout: ``"max"``, ``"mean"``, ``"sum"`` or ``"attention"``.
+        readout: ``"max"``, ``"mean"``, ``"sum"``, ``"attention"`` or ``"gated_sum"``; see
+            :class:`~dagnn.nn.readout.Readout`.
         readout_nodes: ``"targets"`` (in reverse: sources) or ``"all"``.
         edge_types: The number of edge types; each gets a trainable embedding :math:`y_\tau`.
         edge_channels: The width of edge features; :math:`y` is then a linear map of them.
@@ -353,8 +354,8 @@ class DAGNN(nn.Module):
         nodes = [schedule.targets, schedule.sources][: schedule.num_directions]
         if self.readout_nodes == "all":
             nodes = []
-        mode = self.forward_readout.mode
-        if mode != "attention":
+        if self.forward_readout.is_elementwise:
+            mode = self.forward_readout.mode
             kernels = "torch" if backend == "reference" else backend
             return pool(x, states, nodes, schedule.rank, graph.batch, size, mode, kernels)
         pooled = []

@@ -22,6 +22,7 @@ from dagnn.nn.mpnn_convs import (
     sum_messages,
     without_autocast,
 )
+from dagnn.nn.readout import gated_sum
 from dagnn.nn.segments import summand
 
 __all__ = ["GGNN", "MPNN", "BagOfNodes", "PoolingMPNN"]
@@ -157,7 +158,7 @@ class GGNN(nn.Module):
             message = summand(sent).view(-1, self.out_channels).index_select(0, sender)
             h = self.cell(sum_messages(message, edges.target, h.size(0)).to(sent.dtype), h)
         joined = torch.cat([h, x], dim=-1)
-        return _gated_sum(self.gate(joined), self.map(joined), batch, batch_size)
+        return gated_sum(self.gate(joined), self.map(joined), batch, batch_size)
 
 
 class BagOfNodes(nn.Module):
@@ -181,13 +182,7 @@ class BagOfNodes(nn.Module):
         self, x: Tensor, edge_index: Tensor, edge_type: Tensor, batch: Tensor, batch_size: int
     ) -> Tensor:
         """One vector per graph; edges are not looked at. ``[G, C]``"""
-        return _gated_sum(self.gate(x), self.map(x), batch, batch_size)
-
-
-def _gated_sum(gate: Tensor, value: Tensor, batch: Tensor, batch_size: int) -> Tensor:
-    gated = gate.sigmoid() * value.tanh()
-    out: Tensor = global_add_pool(summand(gated), batch, batch_size)
-    return out.to(gated.dtype)
+        return gated_sum(self.gate(x), self.map(x), batch, batch_size)
 
 
 class PoolingMPNN(nn.Module):

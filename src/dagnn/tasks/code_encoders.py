@@ -76,7 +76,8 @@ class EncoderConfig:
             ``"gated_sum"``, …; see :class:`dagnn.DAGNN`.
         cell: Of DAGNN: ``"gru"``, or ``"linear"`` to combine input and message linearly.
         pool: Of DAGNN: ``"targets"`` (in reverse: sources) or ``"all"``, the nodes to pool.
-        readout: Of DAGNN: ``"max"``, ``"mean"``, ``"sum"`` or ``"attention"``, how they are pooled.
+        readout: Of DAGNN: ``"max"``, ``"mean"``, ``"sum"``, ``"attention"`` or ``"gated_sum"``, how
+            they are pooled.
         edge_attributes: Of DAGNN: whether attention sees the types of edges; other aggregators do
             not.
         bidirectional: Of DAGNN and D-VAE.
