@@ -328,6 +328,13 @@ def test_the_compiler_takes_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert all(kernel.shared < 2**12 for kernel in compiler.compiled)
 
 
+def leave_free(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the GPU's memory, whatever the tests before left to PyTorch's allocator."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (size, 0))
+    for kept in ("memory_reserved", "memory_allocated"):
+        monkeypatch.setattr(torch.cuda, kept, lambda _: 0)
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
 def test_where_sweeps_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +346,7 @@ def test_where_sweeps_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert moved._tables.sweeps.device == DEVICE
     assert moved.to("cuda")._tables.sweeps is moved._tables.sweeps
     assert moved.to("cpu")._tables.sweeps is None
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (100, 200))
+    leave_free(100, monkeypatch)
     crowded = flat.to("cuda")
     assert crowded._tables.sweeps is None
     assert moved.select([0])._tables.sweeps is None
@@ -354,7 +361,7 @@ def test_they_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = sum(t.numel() for t in (sweeps.of_node, sweeps.of_edge, sweeps.of_level))
     depths = np.array([[3, 1], [3, 1]])  # in both directions
     for free, fits in ((8 * numbers, True), (8 * numbers - 1, False)):
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 0))
+        leave_free(free, monkeypatch)
         assert there_is_room(4, 2, depths, torch.device("cuda")) == fits
     assert there_is_room(10**15, 0, depths, torch.device("cpu"))
 
