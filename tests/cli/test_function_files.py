@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 import typer
 
 from dagnn.cli.function_files import read_functions
+from dagnn.datasets.corpus_parts import MAX_BYTES
+
+FUNCTION = "def double(number):\n    return number + number * 1\n"
 
 
 def test_functions_and_their_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.py").write_text("def double(number):\n    return number + number * 1\n")
+    (tmp_path / "a.py").write_text(FUNCTION)
     (tmp_path / "b.py").write_text("def broken(:\n")
     files, functions = read_functions([str(tmp_path)])
     assert [Path(file).name for file in files] == ["a.py"]
@@ -26,3 +30,36 @@ def test_no_functions_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "a.py").write_text("def broken(:\n")
     with pytest.raises(typer.Exit):
         read_functions([str(tmp_path / "a.py")])
+
+
+def test_standard_input_is_a_file_among_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoded as its first line says, and read once."""
+    (tmp_path / "a.py").write_text(FUNCTION)
+    content = "# coding: latin-1\ndef g(ä):\n    return ä\n".encode("latin-1")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))
+    files, functions = read_functions([str(tmp_path / "a.py"), "-", "-"])
+    assert files == [str(tmp_path / "a.py"), "<stdin>"]
+    assert [f.name for f in functions] == ["double", "g"]
+    assert "ä" in functions[1].attribute
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"def f(:\n", "<stdin>:1:7: syntax error:"),
+        (b"x" * (MAX_BYTES + 2), f"<stdin>: too large: {MAX_BYTES + 1} bytes"),
+    ],
+)
+def test_bad_standard_input_is_named(
+    content: bytes,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    with pytest.raises(typer.Exit) as ended:
+        read_functions(["-"])
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err.startswith(said)

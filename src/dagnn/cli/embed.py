@@ -18,7 +18,8 @@ __all__ = ["embed"]
 @app.command()
 def embed(
     paths: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Python files, or folders of them.")
+        list[str],
+        typer.Argument(metavar="FILE…", help="Python files, or folders; - is standard input."),
     ],
     out: Annotated[
         Path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,18 @@ from dagnn.cli.console import counted, messages, print_json
 
 if TYPE_CHECKING:
     from dagnn.datasets.functions import FunctionGraph
+    from dagnn.datasets.sources import SourceFile
 
 __all__ = ["read_functions"]
+
+STDIN = "<stdin>"
 
 
 def read_functions(
     paths: Sequence[str], *, as_json: bool = False
 ) -> tuple[list[str], list[FunctionGraph]]:
-    """All functions of some files and folders, and the file of each; in the order of the paths,
-    the files of a folder by their names.
+    """All functions of some files and folders, or of standard input (``-``), and the file of each;
+    in the order of the paths, the files of a folder by their names.
 
     A file that cannot be parsed is named on stderr, with line and column where the error has a
     place; if no file can, the command ends with status 1, for machines with an empty list. That
@@ -28,20 +32,23 @@ def read_functions(
     """
     from dagnn.datasets.corpus_parts import parse_file
     from dagnn.datasets.functions import SourceError
-    from dagnn.datasets.sources import SourceFile, find_sources, name_as_text
+    from dagnn.datasets.sources import find_sources, name_as_text
 
     files: list[str] = []
     functions: list[FunctionGraph] = []
-    found: dict[str, SourceFile] = {}
+    found: dict[str, SourceFile | None] = {}
     for path in paths:
-        for source in find_sources([path]):
-            found.setdefault(os.path.realpath(source.path), source)  # each file once
+        if path == "-":
+            found[STDIN] = None
+            continue
+        for file in find_sources([path]):
+            found.setdefault(os.path.realpath(file.path), file)  # each file once
     sources = list(found.values())
     failed = 0
     for source in sources:
-        name = name_as_text(source.path)
+        name = STDIN if source is None else name_as_text(source.path)
         try:
-            parsed = parse_file(source)
+            parsed = _parse_stdin() if source is None else parse_file(source)
         except SourceError as error:
             failed += 1
             place = "" if error.lineno is None else f"{error.lineno}:{error.offset}:"
@@ -65,3 +72,10 @@ def read_functions(
         which = f"the {counted(readable, 'other file')}" if failed else counted(readable, "file")
         messages.print(f"no functions in {which}")
     return files, functions
+
+
+def _parse_stdin() -> list[FunctionGraph]:
+    from dagnn.datasets.corpus_parts import MAX_BYTES, parse_content
+
+    # Bytes, since source says itself how it is encoded; no more than tell that it is too much.
+    return parse_content(sys.stdin.buffer.read(MAX_BYTES + 1), STDIN)

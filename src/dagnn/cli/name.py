@@ -18,7 +18,8 @@ __all__ = ["name"]
 @app.command()
 def name(
     paths: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Python files, or folders of them.")
+        list[str],
+        typer.Argument(metavar="FILE…", help="Python files, or folders; - is standard input."),
     ],
     checkpoint: Annotated[
         Path | None,
@@ -54,6 +55,8 @@ def name(
     - `dagnn name src/ --surprise --top 20`
 
     - `dagnn name src/ --json > names.json`
+
+    - `git show HEAD~1:my_module.py | dagnn name -`
     """
     from dataclasses import asdict
 

@@ -28,6 +28,7 @@ __all__ = [
     "MIN_NODES",
     "Skips",
     "cut_parts",
+    "parse_content",
     "parse_file",
     "part_key",
     "read_part",
@@ -76,13 +77,23 @@ def parse_file(file: SourceFile) -> list[FunctionGraph]:
     """
     if file.size < 0:
         raise SourceError("unreadable", "no regular file, or not there", file.name)
-    if file.size > MAX_BYTES:
-        raise SourceError("too large", f"{file.size} bytes", file.name)
+    _check_size(file.size, file.name)
     try:
         content = Path(file.path).read_bytes()
     except OSError as error:
         raise SourceError("unreadable", str(error), file.name) from error
-    return functions_of(decode_source(content, file.name), file.name)
+    return parse_content(content, file.name)
+
+
+def parse_content(content: bytes, name: str) -> list[FunctionGraph]:
+    """The functions of what a file holds, or would hold; :func:`parse_file` says what it raises."""
+    _check_size(len(content), name)
+    return functions_of(decode_source(content, name), name)
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > MAX_BYTES:
+        raise SourceError("too large", f"{size} bytes", name)
 
 
 def write_part(part: Sequence[SourceFile], path: Path, fatal: Collection[str] = ()) -> None:
