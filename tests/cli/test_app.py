@@ -74,6 +74,40 @@ def test_errors_of_the_system_are_told_in_words(tmp_path: Path) -> None:
     assert result.stderr.splitlines()[-1] == words
 
 
+@pytest.mark.parametrize(
+    ("failing", "told"),
+    [
+        ("import torch; torch.empty(10**15)", "can't allocate memory"),
+        ("import numpy; numpy.empty(10**15)", "Unable to allocate"),
+        ("import torch; raise torch.OutOfMemoryError('CUDA out of memory. Tried')", "Tried"),
+        ("raise RuntimeError('of another kind')", None),
+    ],
+)
+def test_want_of_memory_is_told(failing: str, told: str | None) -> None:
+    script = f"""
+import sys
+from dagnn.cli.app import app, main
+
+@app.command()
+def large() -> None:
+    {failing}
+
+sys.argv = ["dagnn", "large"]
+main()
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if told is None:
+        assert "Traceback" in done.stderr
+        assert done.returncode == 1
+        return
+    first, second = done.stderr.splitlines()
+    assert first.startswith("dagnn: error: out of memory: ")
+    assert told in first
+    assert second == "Try smaller batches, a smaller model or less data."
+    assert done.returncode == 2
+
+
 def test_letters_that_a_terminal_does_not_have() -> None:
     script = """
 import sys

@@ -58,6 +58,12 @@ def main() -> None:
     except (ValueError, OSError) as error:
         complain(_words(error))
         sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_want_of_memory(error):
+            raise
+        said = str(error).partition("\n")[0]
+        complain(f"out of memory: {said}\nTry smaller batches, a smaller model or less data.")
+        sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as ended:
         # Of an interruption inside a command, typer makes an exit with this status, in silence.
         if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
@@ -75,3 +81,9 @@ def _words(error: ValueError | OSError) -> str:
         return str(error)
     where = "" if error.filename is None else f"cannot read or write {error.filename}: "
     return f"{where}{error.strerror}"
+
+
+def _is_want_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """PyTorch's errors are RuntimeErrors; of those on a CPU, nothing but the words tells."""
+    words = "out of memory", "can't allocate memory", "not enough memory"
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
