@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,10 +78,13 @@ def test_errors_of_the_system_are_told_in_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("failing", "told"),
     [
-        ("import torch; torch.empty(10**15)", "can't allocate memory"),
-        ("import numpy; numpy.empty(10**15)", "Unable to allocate"),
-        ("import torch; raise torch.OutOfMemoryError('CUDA out of memory. Tried')", "Tried"),
-        ("raise RuntimeError('of another kind')", None),
+        ("import torch; torch.empty(10**15)", ".*can't allocate memory.*"),
+        ("import numpy; numpy.empty(10**15)", ": Unable to allocate.*"),
+        ("[0] * 10**15", ""),
+        ("import torch; raise torch.OutOfMemoryError('No.\\nMore')", ": No\\."),
+        ("raise RuntimeError('CUBLAS_STATUS_ALLOC_FAILED when calling')", ": CUBLAS.*"),
+        ("import errno, os; raise OSError(errno.ENOMEM, 'No memory', 'f')", ": .*No memory.*"),
+        ("raise RuntimeError('slot 17 is out of memory slots')", None),
     ],
 )
 def test_want_of_memory_is_told(failing: str, told: str | None) -> None:
@@ -102,8 +106,7 @@ main()
         assert done.returncode == 1
         return
     first, second = done.stderr.splitlines()
-    assert first.startswith("dagnn: error: out of memory: ")
-    assert told in first
+    assert re.fullmatch(f"dagnn: error: out of memory{told}", first)
     assert second == "Try smaller batches, a smaller model or less data."
     assert done.returncode == 2
 

@@ -39,17 +39,17 @@ def test_standard_input_is_a_file_among_others(
     (tmp_path / "a.py").write_text(FUNCTION)
     content = "# coding: latin-1\ndef g(ä):\n    return ä\n".encode("latin-1")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))
-    files, functions = read_functions([str(tmp_path / "a.py"), "-", "-"])
-    assert files == [str(tmp_path / "a.py"), "<stdin>"]
-    assert [f.name for f in functions] == ["double", "g"]
-    assert "ä" in functions[1].attribute
+    files, functions = read_functions(["-", str(tmp_path / "a.py"), "-"])
+    assert files == ["<stdin>", str(tmp_path / "a.py")]
+    assert [f.name for f in functions] == ["g", "double"]
+    assert "ä" in functions[0].attribute
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"def f(:\n", "<stdin>:1:7: syntax error:"),
-        (b"x" * (MAX_BYTES + 2), f"<stdin>: too large: {MAX_BYTES + 1} bytes"),
+        (b"x" * (MAX_BYTES + 2), "<stdin>: too large: more than 4194304 bytes"),
     ],
 )
 def test_bad_standard_input_is_named(
@@ -63,3 +63,32 @@ def test_bad_standard_input_is_named(
         read_functions(["-"])
     assert ended.value.exit_code == 1
     assert capsys.readouterr().err.startswith(said)
+
+
+class Broken(io.RawIOBase):
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize(
+    ("stdin", "said"),
+    [
+        (None, "<stdin>: unreadable: it is closed\n"),
+        (io.TextIOWrapper(Broken()), "<stdin>: unreadable: [Errno 5] Input/output error\n"),  # type: ignore[type-var]
+    ],
+)
+def test_other_files_go_on_without_standard_input(
+    stdin: object,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "a.py").write_text(FUNCTION)
+    monkeypatch.setattr("sys.stdin", stdin)
+    files, _ = read_functions(["-", str(tmp_path / "a.py")])
+    assert files == [str(tmp_path / "a.py")]
+    assert capsys.readouterr().err == said

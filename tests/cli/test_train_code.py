@@ -85,13 +85,13 @@ def test_a_finished_run_is_made_longer(corpus: Path, tmp_path: Path) -> None:
 
 def test_train_lp_with_ablations(corpus: Path, tmp_path: Path) -> None:
     ablations = ["--aggregator", "gated_sum", "--pool", "all", "--bidirectional", "--layers", "3"]
-    ablations += ["--dropout", "0.25", "--readout", "sum"]
+    ablations += ["--dropout", "0.25", "--readout", "gated-sum"]
     text = run("train", "lp", "--data", corpus, "--out", tmp_path, "--json", *SMALL, *ablations)
     result = json.loads(text)
     encoder = result["config"]["encoder"]
     assert (encoder["aggregator"], encoder["pool"], encoder["layers"]) == ("gated_sum", "all", 3)
     assert encoder["bidirectional"]
-    assert encoder["readout"] == "sum"
+    assert encoder["readout"] == "gated_sum"
     assert encoder["dropout"] == 0.25
     assert result["config"]["edges"] == "ast"
     assert "MajorityInValid" in result["baselines"]

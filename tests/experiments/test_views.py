@@ -246,7 +246,7 @@ def test_no_dropout_is_that_of_the_protocol_but_where_a_model_has_its_own() -> N
     ("row", "begins"),
     [
         ("Bag of nodes", "how far the nodes'"),
-        ("DAGNN, gated-sum readout", "DAGNN with the readout"),
+        ("DAGNN, gated-sum readout", "DAGNN with GG-NN's kind"),
     ],
 )
 def test_a_row_of_ours_is_explained_where_it_is_measured(row: str, begins: str) -> None:

@@ -19,6 +19,7 @@ from dagnn.graph.padding import (
     tensors_of,
     with_tensors,
 )
+from dagnn.nn.readout import READOUTS
 from tests.graph.strategies import dags
 
 
@@ -119,7 +120,7 @@ def test_the_schedule_is_that_of_the_graph(some: list[Data]) -> None:
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
-@pytest.mark.parametrize("readout", ["max", "mean"])
+@pytest.mark.parametrize("readout", READOUTS)
 @given(shapes)
 def test_results_and_gradients_are_the_same(backend: str, readout: str, some: list[Data]) -> None:
     flat = data_set(some)

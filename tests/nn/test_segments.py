@@ -38,10 +38,11 @@ def test_a_product_with_zeros_has_the_right_gradient() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
-def test_one_graph_compiled() -> None:
+@pytest.mark.parametrize("readout", ["attention", "gated_sum"])
+def test_one_graph_compiled(readout: str) -> None:
     """Its batch vector is a constant, by which inductor fails to scatter with several threads."""
     torch.compiler.reset()
-    model = DAGNN(16, 32, readout="attention", readout_nodes="all")
+    model = DAGNN(16, 32, readout=readout, readout_nodes="all")
     x, edge_index = torch.randn(4, 16), torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
     with torch._inductor.config.patch({"cpp.threads": 2}):
         assert_close(torch.compile(model)(x, edge_index), model(x, edge_index))

@@ -114,7 +114,7 @@ def test_sums_are_not_in_half_precision(model: str, monkeypatch: pytest.MonkeyPa
     """A GPU would add terms one by one to a sum of their type, which in bfloat16 ends at 256 ones;
     a CPU has another way."""
     types: list[torch.dtype] = []
-    for name in ("scatter_add_", "index_add"):
+    for name in ("scatter_add_", "index_add", "index_add_"):
         added = getattr(Tensor, name)
 
         def watched(out: Tensor, *call: Any, added: Any = added) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 from typing import Annotated
@@ -48,21 +49,22 @@ RESUMABLE = ("train ", "reproduce ", "data code", "data get")  # how such comman
 
 
 def main() -> None:
-    """Run the command line; what the user can mend ends in one line on stderr and status 2, and an
-    interruption in one and status 130."""
+    """Run the command line; what the user can mend ends in a line or two on stderr and status 2,
+    and an interruption in one and status 130."""
     # Where a terminal has no such letters, names are printed with escapes rather than not at all.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
-    except (ValueError, OSError) as error:
-        complain(_words(error))
-        sys.exit(2)
-    except (MemoryError, RuntimeError) as error:
-        if not _is_want_of_memory(error):
+    except (ValueError, OSError, MemoryError, RuntimeError) as error:
+        if _is_want_of_memory(error):
+            first = str(error).partition("\n")[0]
+            said = f": {first}" if first else ""
+            complain(f"out of memory{said}\nTry smaller batches, a smaller model or less data.")
+        elif isinstance(error, ValueError | OSError):
+            complain(_words(error))
+        else:
             raise
-        said = str(error).partition("\n")[0]
-        complain(f"out of memory: {said}\nTry smaller batches, a smaller model or less data.")
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as ended:
         # Of an interruption inside a command, typer makes an exit with this status, in silence.
@@ -83,7 +85,14 @@ def _words(error: ValueError | OSError) -> str:
     return f"{where}{error.strerror}"
 
 
-def _is_want_of_memory(error: MemoryError | RuntimeError) -> bool:
-    """PyTorch's errors are RuntimeErrors; of those on a CPU, nothing but the words tells."""
-    words = "out of memory", "can't allocate memory", "not enough memory"
-    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+# How PyTorch says so on a CPU, of shared memory, and for cuBLAS: in RuntimeErrors like any other.
+WANT_OF_MEMORY = "can't allocate memory", "Cannot allocate memory", "_STATUS_ALLOC_FAILED"
+
+
+def _is_want_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    torch = sys.modules.get("torch")  # which most commands do not wait for
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in WANT_OF_MEMORY)

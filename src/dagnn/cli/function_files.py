@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,7 +14,6 @@ from dagnn.cli.console import counted, messages, print_json
 
 if TYPE_CHECKING:
     from dagnn.datasets.functions import FunctionGraph
-    from dagnn.datasets.sources import SourceFile
 
 __all__ = ["read_functions"]
 
@@ -36,19 +36,18 @@ def read_functions(
 
     files: list[str] = []
     functions: list[FunctionGraph] = []
-    found: dict[str, SourceFile | None] = {}
+    sources: dict[str, tuple[str, Callable[[], list[FunctionGraph]]]] = {}  # each once
     for path in paths:
         if path == "-":
-            found[STDIN] = None
+            sources.setdefault(STDIN, (STDIN, _parse_stdin))
             continue
         for file in find_sources([path]):
-            found.setdefault(os.path.realpath(file.path), file)  # each file once
-    sources = list(found.values())
+            named = name_as_text(file.path), partial(parse_file, file)
+            sources.setdefault(os.path.realpath(file.path), named)
     failed = 0
-    for source in sources:
-        name = STDIN if source is None else name_as_text(source.path)
+    for name, parse in sources.values():
         try:
-            parsed = _parse_stdin() if source is None else parse_file(source)
+            parsed = parse()
         except SourceError as error:
             failed += 1
             place = "" if error.lineno is None else f"{error.lineno}:{error.offset}:"
@@ -76,6 +75,13 @@ def read_functions(
 
 def _parse_stdin() -> list[FunctionGraph]:
     from dagnn.datasets.corpus_parts import MAX_BYTES, parse_content
+    from dagnn.datasets.functions import SourceError
 
-    # Bytes, since source says itself how it is encoded; no more than tell that it is too much.
-    return parse_content(sys.stdin.buffer.read(MAX_BYTES + 1), STDIN)
+    if sys.stdin is None:  # as `<&-` makes it
+        raise SourceError("unreadable", "it is closed", STDIN)
+    try:
+        # Bytes, since source says itself how it is encoded; no more than tell that it is too much.
+        content = sys.stdin.buffer.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise SourceError("unreadable", str(error), STDIN) from error
+    return parse_content(content, STDIN)

@@ -77,7 +77,8 @@ def parse_file(file: SourceFile) -> list[FunctionGraph]:
     """
     if file.size < 0:
         raise SourceError("unreadable", "no regular file, or not there", file.name)
-    _check_size(file.size, file.name)
+    if file.size > MAX_BYTES:
+        raise SourceError("too large", f"{file.size} bytes", file.name)
     try:
         content = Path(file.path).read_bytes()
     except OSError as error:
@@ -87,13 +88,9 @@ def parse_file(file: SourceFile) -> list[FunctionGraph]:
 
 def parse_content(content: bytes, name: str) -> list[FunctionGraph]:
     """The functions of what a file holds, or would hold; :func:`parse_file` says what it raises."""
-    _check_size(len(content), name)
+    if len(content) > MAX_BYTES:
+        raise SourceError("too large", f"more than {MAX_BYTES} bytes", name)
     return functions_of(decode_source(content, name), name)
-
-
-def _check_size(size: int, name: str) -> None:
-    if size > MAX_BYTES:
-        raise SourceError("too large", f"{size} bytes", name)
 
 
 def write_part(part: Sequence[SourceFile], path: Path, fatal: Collection[str] = ()) -> None:

@@ -98,8 +98,9 @@ def notes(view: EntryView) -> list[str]:
         )
     if any(place.place.row == GATED for place in view.measured):
         found.append(
-            f"{GATED}: DAGNN with the readout of GG-NN, a gated sum over all nodes, instead of the "
-            "maximum over targets and sources. The paper has none."
+            f"{GATED}: DAGNN with GG-NN's kind of readout, a gated sum over all nodes, in place of "
+            "the maximum over targets and sources. Its linear maps of the states of all layers "
+            "have 3.2 million parameters (preset paper). The paper has none."
         )
     if any(place.place.row == AS_PUBLISHED for place in view.places):
         found.append(

@@ -19,8 +19,8 @@ class Readout(nn.Module):
     * ``"max"``, ``"mean"``, ``"sum"``: elementwise.
     * ``"attention"``: :math:`\sum_v \operatorname{softmax}_v(w^{\top} h_v) \, h_v`, the softmax
       over the pooled nodes of one graph.
-    * ``"gated_sum"``: :math:`\sum_v \sigma(f[h_v]) \odot \tanh(g[h_v])`, as in gated graph neural
-      networks.
+    * ``"gated_sum"``: :math:`\sum_v \sigma(W_g h_v + b_g) \odot \tanh(W_m h_v + b_m)`, as in gated
+      graph neural networks, without their last :math:`\tanh` (see :class:`~dagnn.nn.mpnn.GGNN`).
 
     A graph without nodes is zero.
     """
