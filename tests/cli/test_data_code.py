@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from dagnn.cli import app
 from dagnn.datasets.code_dataset import load_code_dataset
+from dagnn.datasets.corpus import CorpusReport
 
 FUNCTION = "def {name}(self, {word}):\n    return self.{word} + {word}.value\n"
 
@@ -67,6 +68,28 @@ def test_small_splits_are_told(code: Path, tmp_path: Path) -> None:
     assert "Few functions for train and valid and test: 8 functions in all." in " ".join(
         result.stderr.split()
     )
+
+
+@pytest.mark.parametrize(
+    ("valid", "group", "told"),
+    [
+        (31, "project", "or another --seed, or --split-by file, which divides it otherwise."),
+        (31, "file", "or another --seed which divides it otherwise."),
+        (40, "project", None),
+    ],
+)
+def test_lopsided_splits_are_told(
+    valid: int, group: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = {"train": 900 - valid, "valid": valid, "test": 100}
+    report = CorpusReport("", 9, 0, 4, group, functions, 0, {}, [])
+    monkeypatch.setattr("dagnn.datasets.corpus.build_corpus", lambda *_, **__: report)
+    command = ["data", "code", str(tmp_path), "--out", str(tmp_path / "out"), "--split-by", group]
+    said = " ".join(CliRunner().invoke(app, command).stderr.split())
+    if told is None:
+        assert "Few functions" not in said
+    else:
+        assert f"Few functions for valid: 1,000 functions in all. Give more code, {told}" in said
 
 
 def test_folders_are_projects_and_entries_of_one_are_told(code: Path, tmp_path: Path) -> None:

@@ -45,6 +45,13 @@ def test_standard_input_is_a_file_among_others(
     assert "ä" in functions[0].attribute
 
 
+def test_a_method_may_be_piped_as_it_is_indented(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"\n    def area(self):\n        return self.a * self.b\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    _, [function] = read_functions(["-"])
+    assert (function.name, function.line) == ("area", 2)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

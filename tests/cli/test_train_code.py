@@ -263,6 +263,21 @@ def test_embed(checkpoint: Path, sources: Path, tmp_path: Path) -> None:
         run("embed", sources, "--checkpoint", checkpoint, "--out", tmp_path / "x.csv")
 
 
+def test_no_functions_replace_no_vectors(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    (tmp_path / "x.npy").write_bytes(b"of before")
+    command = (
+        "embed",
+        tmp_path / "empty.py",
+        "--checkpoint",
+        checkpoint,
+        "--out",
+        tmp_path / "x.npy",
+    )
+    assert "no functions in 1 file" in run(*command, status=1)
+    assert (tmp_path / "x.npy").read_bytes() == b"of before"
+
+
 def test_file_names_may_be_any_bytes(checkpoint: Path, tmp_path: Path) -> None:
     folder = tmp_path / "code"
     folder.mkdir()

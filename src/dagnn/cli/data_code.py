@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["code"]
 
 NAMED = 10  # files that are shown; report.json has all
-FEW = 10  # functions of a split, on which no model can be chosen or compared
+# Functions of a split, on which no model can be chosen or compared: so few, or of all this share.
+FEW, LEAST_SHARE = 10, 0.04
 
 
 class Grouping(enum.StrEnum):
@@ -134,13 +135,15 @@ def code(
             style="yellow",
         )
     empty = [split for split, count in report.functions.items() if count == 0]
-    few = [split for split, count in report.functions.items() if 0 < count < FEW]
+    total = sum(report.functions.values())
+    least = max(FEW, LEAST_SHARE * total)
+    few = [split for split, count in report.functions.items() if 0 < count < least]
     if empty or few:
         what = "No functions" if empty else "Few functions"
+        finer = "" if report.split_by != Grouping.project else " or --split-by file,"
         messages.print(
-            f"{what} for {' and '.join(empty or few)}: "
-            f"{counted(sum(report.functions.values()), 'function')} in all. Give more code, or "
-            "another --seed, which divides it otherwise.",
+            f"{what} for {' and '.join(empty or few)}: {counted(total, 'function')} in all. Give "
+            f"more code, or another --seed{',' * bool(finer)}{finer} which divides it otherwise.",
             style="yellow",
         )
 

@@ -42,7 +42,7 @@ def embed(
     """Write one vector per function, for search and clustering.
 
     Functions come in the order of the files as they are given (those of a folder by name), and in
-    that in which they begin.
+    that in which they begin. Without any, nothing is written and the status is 1.
 
     Examples:
 
@@ -56,6 +56,9 @@ def embed(
     checkpoint, paths = model_and_sources(paths, checkpoint)
     model = default_checkpoint(checkpoint)
     files, functions = read_functions(paths)
+
+    if not functions:  # which was said
+        raise typer.Exit(1)
 
     from dagnn.tasks.code_training import load_task
     from dagnn.tasks.embedding_files import check_format, write_embeddings

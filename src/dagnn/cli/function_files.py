@@ -74,8 +74,8 @@ def read_functions(
 
 
 def _parse_stdin() -> list[FunctionGraph]:
-    from dagnn.datasets.corpus_parts import MAX_BYTES, parse_content
-    from dagnn.datasets.functions import SourceError
+    from dagnn.datasets.corpus_parts import MAX_BYTES
+    from dagnn.datasets.functions import SourceError, decode_source, functions_of_snippet
 
     if sys.stdin is None:  # as `<&-` makes it
         raise SourceError("unreadable", "it is closed", STDIN)
@@ -84,4 +84,6 @@ def _parse_stdin() -> list[FunctionGraph]:
         content = sys.stdin.buffer.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise SourceError("unreadable", str(error), STDIN) from error
-    return parse_content(content, STDIN)
+    if len(content) > MAX_BYTES:
+        raise SourceError("too large", f"more than {MAX_BYTES} bytes", STDIN)
+    return functions_of_snippet(decode_source(content, STDIN), STDIN)

@@ -48,6 +48,8 @@ def name(
     surprise at a function's own name is in bits per word: with 10 bits, the model took a word of
     it for one in a thousand. Words that it has not learnt are all one to it, the unknown word.
 
+    A file that cannot be parsed is named on stderr; the status is 1 if that is all of them.
+
     Examples:
 
     - `dagnn name my_module.py`

@@ -28,7 +28,6 @@ __all__ = [
     "MIN_NODES",
     "Skips",
     "cut_parts",
-    "parse_content",
     "parse_file",
     "part_key",
     "read_part",
@@ -83,14 +82,7 @@ def parse_file(file: SourceFile) -> list[FunctionGraph]:
         content = Path(file.path).read_bytes()
     except OSError as error:
         raise SourceError("unreadable", str(error), file.name) from error
-    return parse_content(content, file.name)
-
-
-def parse_content(content: bytes, name: str) -> list[FunctionGraph]:
-    """The functions of what a file holds, or would hold; :func:`parse_file` says what it raises."""
-    if len(content) > MAX_BYTES:
-        raise SourceError("too large", f"more than {MAX_BYTES} bytes", name)
-    return functions_of(decode_source(content, name), name)
+    return functions_of(decode_source(content, file.name), file.name)
 
 
 def write_part(part: Sequence[SourceFile], path: Path, fatal: Collection[str] = ()) -> None:

@@ -12,12 +12,21 @@ import ast
 import hashlib
 import importlib.util
 import re
+import textwrap
 import warnings
 from array import array
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MASK", "NODE_TYPES", "FunctionGraph", "SourceError", "decode_source", "functions_of"]
+__all__ = [
+    "MASK",
+    "NODE_TYPES",
+    "FunctionGraph",
+    "SourceError",
+    "decode_source",
+    "functions_of",
+    "functions_of_snippet",
+]
 
 MASK = "_mask_"  # in place of the function's own name
 ATTRIBUTE_FIELDS = ("name", "arg", "value", "id", "attr")  # the first that holds a word counts
@@ -174,6 +183,12 @@ def functions_of(source: str, filename: str = "<string>") -> list[FunctionGraph]
         )
         for index, name, qualified, line in found
     ]
+
+
+def functions_of_snippet(source: str, filename: str = "<string>") -> list[FunctionGraph]:
+    """As :func:`functions_of`, also of lines that are all indented, as a method that was copied."""
+    is_indented = source.lstrip("\r\n")[:1] in (" ", "\t")
+    return functions_of(textwrap.dedent(source) if is_indented else source, filename)
 
 
 def decode_source(content: bytes, filename: str = "<string>") -> str:

@@ -26,7 +26,8 @@ __all__ = [
 
 QUICK = (
     "Quick preset: small models on little data for few epochs. It shows that everything runs, and "
-    "in what order of size; it does not compare with the paper."
+    "in what order of size; it does not compare with the paper, nor models with one another: on "
+    "TOK, most still give one name to all functions."
 )
 NO_COMMAND = "no options of dagnn reproduce give these runs; their records say what they are"
 OTHER_TITLES = {"bic": "BIC", "longest path": "mean length"}

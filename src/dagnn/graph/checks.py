@@ -137,7 +137,9 @@ def check_batch(batch: Tensor, num_nodes: int, batch_size: int | None = None) ->
         )
     if torch.compiler.is_compiling():
         if batch_size is None:
-            raise ValueError("expected batch_size beside batch inside torch.compile, got None")
+            raise ValueError(
+                "expected batch_size beside batch inside torch.compile or torch.export, got None"
+            )
         return batch_size
     return check_batch_values(batch, batch_size)
 

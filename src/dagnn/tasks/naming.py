@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +15,12 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from dagnn.datasets.code_dataset import graphs_of
-from dagnn.datasets.functions import FunctionGraph, decode_source, functions_of
+from dagnn.datasets.functions import (
+    FunctionGraph,
+    decode_source,
+    functions_of,
+    functions_of_snippet,
+)
 from dagnn.graph.flat import FlatGraphs
 from dagnn.tasks.code_training import choose_device, load_task
 from dagnn.tasks.default_checkpoint import default_checkpoint
@@ -110,9 +114,7 @@ def _functions(source: str | os.PathLike[str]) -> list[FunctionGraph]:
         raise ValueError(
             f"expected Python source code, got the name of a file; give Path({source!r})"
         )
-    source = source.removeprefix("\ufeff")  # as when a file is read
-    is_indented = source.lstrip("\r\n")[:1] in (" ", "\t")  # as a method that was copied
-    return functions_of(textwrap.dedent(source) if is_indented else source)
+    return functions_of_snippet(source.removeprefix("\ufeff"))  # as when a file is read
 
 
 def name(
