@@ -74,7 +74,7 @@ def test_small_splits_are_told(code: Path, tmp_path: Path) -> None:
     ("valid", "group", "told"),
     [
         (31, "project", "or another --seed, or --split-by file, which divides it otherwise."),
-        (31, "file", "or another --seed which divides it otherwise."),
+        (31, "file", "or another --seed, which divides it otherwise."),
         (40, "project", None),
     ],
 )

@@ -84,7 +84,10 @@ class Broken(io.RawIOBase):
     ("stdin", "said"),
     [
         (None, "<stdin>: unreadable: it is closed\n"),
-        (io.TextIOWrapper(Broken()), "<stdin>: unreadable: [Errno 5] Input/output error\n"),  # type: ignore[type-var]
+        (
+            io.TextIOWrapper(io.BufferedReader(Broken())),
+            "<stdin>: unreadable: [Errno 5] Input/output error\n",
+        ),
     ],
 )
 def test_other_files_go_on_without_standard_input(

@@ -140,10 +140,10 @@ def code(
     few = [split for split, count in report.functions.items() if 0 < count < least]
     if empty or few:
         what = "No functions" if empty else "Few functions"
-        finer = "" if report.split_by != Grouping.project else " or --split-by file,"
+        finer = ", or --split-by file" if report.split_by == Grouping.project else ""
         messages.print(
             f"{what} for {' and '.join(empty or few)}: {counted(total, 'function')} in all. Give "
-            f"more code, or another --seed{',' * bool(finer)}{finer} which divides it otherwise.",
+            f"more code, or another --seed{finer}, which divides it otherwise.",
             style="yellow",
         )
 
